@@ -1,0 +1,243 @@
+"""Read a hierarchy or a graph from a file: edge lists, adjacency lists, nested JSON, GML, GraphML, GEXF."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from array import array
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from horosphere.data.graph import Graph, repeats
+from horosphere.errors import UserError
+
+DELIMITER = {".tsv": "\t", ".csv": ",", ".txt": "", ".edges": "", ".edgelist": " "}  # "": the first line decides; " ": any white space
+DELIMITER_NAME = {"\t": "a tab", ",": "a comma", " ": "white space"}
+NETWORKX = (".gml", ".graphml", ".gexf")
+EXTENSIONS = (*DELIMITER, ".adjlist", ".json", *NETWORKX)
+CHILD_HEADERS = {"child", "child_id", "source", "src", "from", "node", "id", "id1", "node1", "name", "label", "hyponym", "descendant"}
+PARENT_HEADERS = {"parent", "parent_id", "target", "dst", "to", "id2", "node2", "hypernym", "ancestor"}
+
+Row = tuple[int, str, str | None]  # line (0: unknown), child, parent (None: a node without an edge)
+
+
+def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False) -> Graph:
+    """Hierarchy (or, with directed=False, undirected graph) in a file; `unique` drops repeated edges instead of refusing them."""
+    path = Path(path)
+    try:
+        return _read(path, directed, unique)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file. Check the path.") from None
+    except UnicodeDecodeError:
+        raise UserError(_not_utf8(path)) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: a broken gzip file ({_line(error)}). Compress or download it again.") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
+
+
+def _read(path: Path, directed: bool, unique: bool) -> Graph:
+    if path.is_dir():
+        raise UserError(f"{path}: a directory. Pass one file.")
+    if not path.exists():
+        raise FileNotFoundError
+    kind = _kind(path)
+    index: dict[str, int] = {}
+    ends, lines = array("q"), array("q")
+    with _open(path) as file:
+        for line, child, parent in _rows(file, path, kind, directed):
+            child, parent = _clean(child), parent and _clean(parent)
+            if not child or parent == "":
+                raise UserError(f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none).")
+            if child == parent:
+                does = "is its own parent" if directed else "is linked to itself"
+                raise UserError(f'{_at(path, line)}: "{child}" {does}. Remove the {"line" if line else "edge"}.')
+            node = index.setdefault(child, len(index))
+            if parent is not None:
+                ends.append(node)
+                ends.append(index.setdefault(parent, len(index)))
+                lines.append(line)
+    if not lines:
+        raise UserError(f"{path}: no edges. A graph needs at least one.")
+    labels, edges = list(index), np.array(ends).reshape(-1, 2)
+    earlier = repeats(edges, directed)
+    if unique or (kind == ".adjlist" and not directed):  # adjacency lists name an undirected edge at both of its ends
+        edges = edges[earlier < 0]
+    elif (earlier >= 0).any():
+        again = int((earlier >= 0).argmax())
+        edge = (" -> " if directed else " - ").join(labels[i] for i in edges[again])
+        stands = f"stands already in line {lines[earlier[again]]}. Remove it" if lines[again] else "is there twice. Remove one"
+        raise UserError(f"{_at(path, lines[again])}: the edge {edge} {stands}, or pass --unique to drop repeats.")
+    try:
+        return Graph(labels, edges, directed)
+    except UserError as error:  # a cycle
+        raise UserError(f"{path}: {error}") from None
+
+
+def _rows(file: IO[bytes], path: Path, kind: str, directed: bool) -> Iterator[Row]:
+    if kind in (".graphml", ".gexf"):  # XML names its own encoding
+        return _networkx(file, path, kind, directed)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig")
+    if kind == ".gml":
+        return _networkx(text, path, kind, directed)
+    if kind == ".json":
+        return _json(text, path)
+    return _adjacency_list(text, path) if kind == ".adjlist" else _edge_list(text, path, DELIMITER[kind], directed)
+
+
+def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Iterator[Row]:
+    lines: Iterator[str] = _lines(text, path, quotes=delimiter == ",")
+    if not delimiter:
+        head = []
+        for line in lines:
+            head.append(line)
+            if line.strip():
+                break
+        first = "".join(head).strip()
+        delimiter = "\t" if "\t" in first else "," if "," in first else " "
+        lines = chain(head, lines)
+    header = True  # may come
+    split = (line.split(None if delimiter == " " else delimiter, 2) for line in lines)
+    for number, row in _comma_separated(lines, path) if delimiter == "," else enumerate(split, 1):
+        if not any(map(str.strip, row)):
+            continue
+        if len(row) < 2:
+            columns = "child, parent" if directed else "one for each end"
+            raise UserError(f"{_at(path, number)}: one column; an edge needs two ({columns}), separated by {DELIMITER_NAME[delimiter]}.")
+        if header:
+            header = False
+            left, right = (cell.strip().lower().replace(" ", "_") for cell in row[:2])
+            if left in CHILD_HEADERS and right in PARENT_HEADERS:
+                continue
+            if directed and left in PARENT_HEADERS and right in CHILD_HEADERS:
+                raise UserError(f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns.")
+        yield number, row[0], row[1]
+
+
+def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader(lines, strict=True, skipinitialspace=True)  # strict: else an open quote swallows the rest of the file
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise UserError(f"{_at(path, rows.line_num)}: {error}. Close the quotes, and double those inside a cell.") from None
+
+
+def _adjacency_list(text: IO[str], path: Path) -> Iterator[Row]:
+    for number, line in enumerate(_lines(text, path), 1):
+        node, *others = line.partition("#")[0].split() or [""]
+        if node:
+            yield number, node, None
+        for other in others:
+            yield number, node, other
+
+
+def _lines(text: IO[str], path: Path, quotes: bool = False) -> Iterator[str]:
+    """Lines, comments blanked so that numbers hold. Where there are quotes, a # inside an open one is no comment."""
+    quoted = False
+    for number, line in enumerate(text, 1):
+        if "\0" in line:
+            raise UserError(f"{_at(path, number)}: a NUL byte; this is no UTF-8 text. Save the file as UTF-8.")
+        comment = not quoted and line.startswith("#")
+        yield "\n" if comment else line
+        quoted ^= quotes and not comment and line.count('"') % 2 == 1
+
+
+def _json(text: IO[str], path: Path) -> Iterator[Row]:
+    """{"name": "animal", "children": [...]}, or plain nesting {"animal": {"dog": null, "cat": ["tabby", "siamese"]}}."""
+
+    def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(item := dict(pairs)) < len(pairs):
+            key = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            raise UserError(f'{path}: the key "{_clean(key)}" stands twice in one object. Join the two.')
+        return item
+
+    def below(value: Any, parent: str | None) -> Iterator[tuple[str, Any, str | None]]:
+        for item in value if isinstance(value, list) else [] if value is None else [value]:
+            if isinstance(item, str):
+                yield item, None, parent
+            elif isinstance(item, dict) and not named:
+                yield from ((label, further, parent) for label, further in item.items())
+            elif isinstance(item, dict) and isinstance(item.get("name"), str):
+                yield item["name"], item.get("children"), parent
+            else:
+                wanted = 'an object with a "name"' if named else "an object, a list of labels, a label or null"
+                raise UserError(f"{path}: {_line(json.dumps(item))} stands where {wanted} should. Write labels as strings.")
+
+    try:
+        tree = json.load(text, object_pairs_hook=unrepeated)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} line {error.lineno}, column {error.colno}: no valid JSON ({error.msg}). Correct it there.") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent).") from None
+    roots = tree if isinstance(tree, list) else [tree]
+    named = any(isinstance(root, dict) and isinstance(root.get("name"), str) and isinstance(root.get("children"), list) for root in roots)
+    stack = [*below(tree, None)][::-1]  # not recursion: trees are deeper than Python's stack
+    while stack:
+        label, value, parent = stack.pop()
+        yield 0, label, parent
+        stack.extend([*below(value, label)][::-1])
+
+
+def _networkx(file: IO[Any], path: Path, kind: str, directed: bool) -> Iterator[Row]:
+    try:
+        import networkx as nx
+    except ImportError:
+        raise UserError(f"reading {kind} needs networkx: pip install 'horosphere[graphs]'") from None
+    try:
+        graph = nx.parse_gml(file, label=None) if kind == ".gml" else getattr(nx, f"read_{kind[1:]}")(file)
+    except (EOFError, OSError, zlib.error):
+        raise
+    except Exception as error:  # its parsers raise whatever they run into
+        raise UserError(f"{path}: no valid {kind[1:]} ({_line(error)}). Correct it, or export it again.") from None
+    if directed and not graph.is_directed():
+        raise UserError(f"{path}: an undirected graph, not a hierarchy. Pass --graph to read it as one.")
+    name = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
+    if "" in name.values() or len(set(name.values())) < len(name):
+        name = {node: str(node) for node in graph}  # labels that do not tell the nodes apart: use ids
+    yield from ((0, label, None) for label in name.values())
+    yield from ((0, name[child], name[parent]) for child, parent in graph.edges())
+
+
+def _kind(path: Path) -> str:
+    kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    if kind not in EXTENSIONS:
+        raise UserError(f"{path}: unknown extension {kind or '(none)'}. Known are {' '.join(EXTENSIONS)}, each also with .gz.")
+    return kind
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _not_utf8(path: Path) -> str:
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                return f"{path}: UTF-16 text. Save it as UTF-8."
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f"{path} line {number}, byte {error.start + 1}: no UTF-8 text. Save the file as UTF-8."
+    raise AssertionError("undecodable, yet every line decodes")
+
+
+def _clean(label: str) -> str:
+    label = label.strip()
+    return label if label.isprintable() else " ".join(label.split())  # a label stays on one line of a table or an error
+
+
+def _at(path: Path, line: int) -> str:
+    return f"{path} line {line}" if line else str(path)
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:80]

@@ -1,0 +1,45 @@
+"""Manifolds as objects with pure tensor functions. One convention: c > 0, sectional curvature -c."""
+
+from horosphere.geometry.cones import exterior_angle, half_aperture
+from horosphere.geometry.euclidean import Euclidean
+from horosphere.geometry.lorentz import Lorentz
+from horosphere.geometry.manifold import Manifold
+from horosphere.geometry.maps import (
+    halfspace_to_lorentz,
+    halfspace_to_poincare,
+    klein_to_lorentz,
+    klein_to_poincare,
+    lorentz_to_halfspace,
+    lorentz_to_klein,
+    lorentz_to_poincare,
+    poincare_to_halfspace,
+    poincare_to_klein,
+    poincare_to_lorentz,
+)
+from horosphere.geometry.names import GEOMETRIES, geometry
+from horosphere.geometry.poincare import Poincare
+from horosphere.geometry.product import Product
+from horosphere.geometry.wrapped_normal import WrappedNormal
+
+__all__ = [
+    "GEOMETRIES",
+    "Euclidean",
+    "Lorentz",
+    "Manifold",
+    "Poincare",
+    "Product",
+    "WrappedNormal",
+    "exterior_angle",
+    "geometry",
+    "half_aperture",
+    "halfspace_to_lorentz",
+    "halfspace_to_poincare",
+    "klein_to_lorentz",
+    "klein_to_poincare",
+    "lorentz_to_halfspace",
+    "lorentz_to_klein",
+    "lorentz_to_poincare",
+    "poincare_to_halfspace",
+    "poincare_to_klein",
+    "poincare_to_lorentz",
+]

@@ -1,0 +1,142 @@
+"""Smooth scalar functions of q = t², exact in value and gradient at q = 0.
+
+Every radial map of the library is f(c|x|²)·x with one of these f. Written in q, not in t = √q, because |x| has no gradient at 0.
+Below `SMALL` a short Taylor series replaces the quotient: there the quotient's derivative would lose digits to cancellation,
+and the first term left out is under 1e-17.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SMALL = 0.01
+
+# Taylor coefficients in q
+_SINHC = [1 / math.factorial(2 * k + 1) for k in range(7)]
+_ASINHC = [(-1) ** k * math.comb(2 * k, k) / (4**k * (2 * k + 1)) for k in range(9)]
+_ATANHC = [1 / (2 * k + 1) for k in range(9)]
+_TANHC = [1, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
+
+
+def _series(q: Tensor, coefficients: list[float]) -> Tensor:
+    total = torch.full_like(q, coefficients[-1])
+    for a in reversed(coefficients[:-1]):
+        total = total * q + a
+    return total
+
+
+def _split(q: Tensor) -> tuple[Tensor, Tensor]:
+    """(is small, √q where it is not and 1 where it is): the unused branch must not feed NaN into the gradient."""
+    small = q < SMALL
+    return small, torch.where(small, 1.0, q).sqrt()
+
+
+def sinhc(q: Tensor) -> Tensor:
+    """sinh(√q)/√q"""
+    small, t = _split(q)
+    return torch.where(small, _series(q, _SINHC), t.sinh() / t)
+
+
+def asinhc(q: Tensor) -> Tensor:
+    """asinh(√q)/√q"""
+    small, t = _split(q)
+    return torch.where(small, _series(q, _ASINHC), (t + q / (1 + (1 + q).sqrt())).log1p() / t)  # torch.asinh is not vectorised: 20x slower on CPU
+
+
+def tanhc(q: Tensor) -> Tensor:
+    """tanh(√q)/√q"""
+    small, t = _split(q)
+    return torch.where(small, _series(q, _TANHC), t.tanh() / t)
+
+
+def atanhc(q: Tensor) -> Tensor:
+    """artanh(√q)/√q for q < 1"""
+    small, t = _split(q)
+    return torch.where(small, _series(q, _ATANHC), t.atanh() / t)
+
+
+def coshm1(q: Tensor) -> Tensor:
+    """cosh(√q) - 1 = 2 sinh²(√q/2)"""
+    return q / 2 * sinhc(q / 4).square()
+
+
+def safe_sqrt(q: Tensor) -> Tensor:
+    """√q with gradient 0 at 0, where √ has none."""
+    positive = q > 0
+    return torch.where(positive, torch.where(positive, q, 1.0).sqrt(), 0.0)
+
+
+# u = cosh(√c·dist) - 1 is what the manifolds compute without cancellation; s = u/2 = sinh²(√c·dist/2).
+
+
+def excess_to_dist(u: Tensor) -> Tensor:
+    """arcosh(1 + u) = log1p(u + √(u(u + 2))); gradient 0 at u = 0."""
+    return (u + safe_sqrt(u * (u + 2))).log1p()
+
+
+def excess_to_sqdist(u: Tensor) -> Tensor:
+    """arcosh(1 + u)², smooth at u = 0."""
+    return 2 * u * asinhc(u / 2).square()
+
+
+def excess_to_log_factor(u: Tensor) -> Tensor:
+    """D/sinh(D) for D = arcosh(1 + u), smooth at u = 0."""
+    return asinhc(u / 2) * (1 + u / 2).rsqrt()
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """(..., d), (..., d) -> (..., 1)"""
+    return (x * y).sum(-1, keepdim=True)
+
+
+class _SquaredNorm(torch.autograd.Function):
+    """|x|² in one pass: `x.square().sum()` writes the squares to memory first, 20x slower on large tensors."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * grad * x
+
+
+class _Asinh(torch.autograd.Function):
+    """sign(s)·log1p(|s| + s²/(1 + √(1 + s²)))"""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(s: Tensor) -> Tensor:
+        a = s.abs()
+        return (a + a * (a / (1 + (1 + s.square()).sqrt()))).log1p().copysign(s)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (s,) = ctx.saved_tensors
+        return grad * (1 + s.square()).rsqrt()
+
+
+def sq(x: Tensor) -> Tensor:
+    """|x|².   (..., d) -> (..., 1)"""
+    out: Tensor = _SquaredNorm.apply(x)
+    return out
+
+
+def asinh(s: Tensor) -> Tensor:
+    """asinh, vectorised on CPU (torch's own is not)."""
+    out: Tensor = _Asinh.apply(s)
+    return out

@@ -1,0 +1,58 @@
+"""Entailment cones (Ganea et al. 2018; Le et al. 2019): x entails y when y lies in the cone at x that opens away from the origin.
+
+    y in cone(x)   iff   exterior_angle(x, y) <= half_aperture(x)
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from horosphere.geometry._scalar import dot, safe_sqrt, sq
+from horosphere.geometry.manifold import Manifold, full_precision
+from horosphere.geometry.product import Product
+
+APERTURE = 0.1  # K of the papers: where the cones begin to close
+
+
+@full_precision
+def half_aperture(x: Tensor, manifold: Manifold, k: float = APERTURE) -> Tensor:
+    """asin(2k/(√c|x|)), x on the hyperboloid; asin(k/|x|) in flat space; π/2 near the origin, where no cone closes.   (..., d) -> (...)"""
+    space, time = _coordinates(x, manifold)
+    length = safe_sqrt(sq(space)).squeeze(-1)
+    reach = k if time is None else 2 * k / manifold.c**0.5
+    closes = length > reach
+    return torch.where(closes, (reach / torch.where(closes, length, 2 * reach)).asin(), math.pi / 2)
+
+
+@full_precision
+def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
+    """Angle at x between the ray from the origin, continued, and the geodesic to y; in [0, π].   (..., d), (..., d) -> (...)
+
+    atan2 of the part of y across x and the part along the ray, √c (x_t y·x̂ - |x| y_t); acos would lose half the digits near 0 and π.
+    Undefined at x = 0 and at y = x, where it is 0.
+    """
+    (x, xt), (y, yt) = _coordinates(x, manifold), _coordinates(y, manifold)
+    length2 = sq(x)
+    nonzero = length2 > 0
+    length = torch.where(nonzero, length2, 1.0).sqrt()
+    unit = x / length
+    d = x - y
+    short = dot(d, unit)  # |x| - y·x̂
+    across = safe_sqrt(sq(d - short * unit))
+    if xt is None or yt is None:
+        along = -short
+    else:
+        c, foot = manifold.c, length - short  # foot = y·x̂
+        # |x| y_t - x_t foot as a quotient of sums where its terms have one sign
+        below = length * yt + xt * foot
+        same_side = foot > 0
+        quotient = (short * (length + foot) / c + (length * across).square()) / torch.where(same_side, below, 1.0)
+        along = -(c**0.5) * torch.where(same_side, quotient, length * yt - xt * foot)
+    return torch.where(nonzero, torch.atan2(across, along), 0.0).squeeze(-1)
+
+
+def _coordinates(x: Tensor, manifold: Manifold) -> tuple[Tensor, Tensor | None]:
+    if isinstance(manifold, Product):
+        raise TypeError("entailment cones need one geometry; take them on each factor of the product, product.split(x)")
+    return manifold.ambient(x)

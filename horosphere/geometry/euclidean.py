@@ -1,0 +1,80 @@
+"""Flat space. Every layer on it is its ordinary torch counterpart."""
+
+import torch
+from torch import Tensor
+
+from horosphere.geometry._scalar import dot, safe_sqrt, sq
+from horosphere.geometry.manifold import Manifold, full_precision
+
+
+class Euclidean(Manifold):
+    """R^d with its usual metric."""
+
+    flat = True
+
+    @property
+    def c(self) -> float:
+        return 0.0
+
+    def exp0(self, v: Tensor) -> Tensor:
+        return v
+
+    def log0(self, x: Tensor) -> Tensor:
+        return x
+
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        return x + v
+
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        return y - x
+
+    def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        return x + t * v, v
+
+    def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return v.expand(torch.broadcast_shapes(v.shape, x.shape, y.shape))
+
+    @full_precision
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        return safe_sqrt(sq(x - y)).squeeze(-1)
+
+    @full_precision
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        return sq(x - y).squeeze(-1)
+
+    @full_precision
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cdist(x, y)
+
+    @full_precision
+    def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
+        """<x - p, w>/|w|"""
+        return (dot(x - p, w) / sq(w).sqrt()).squeeze(-1)
+
+    @full_precision
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        return dot(u, v).squeeze(-1)
+
+    def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
+        return g
+
+    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
+        return g.square()
+
+    @full_precision
+    def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        if weights is None:
+            return x.mean(-2)
+        return (weights.unsqueeze(-2) @ x).squeeze(-2) / weights.sum(-1, keepdim=True)
+
+    def translate(self, x: Tensor, by: Tensor) -> Tensor:
+        return x + by
+
+    def ambient(self, x: Tensor) -> tuple[Tensor, None]:
+        return x, None
+
+    def point(self, u: Tensor) -> Tensor:
+        return u
+
+    def log_volume(self, v: Tensor) -> Tensor:
+        return v.new_zeros(v.shape[:-1])

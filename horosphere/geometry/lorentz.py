@@ -1,0 +1,320 @@
+"""The hyperboloid, stored by its space components.
+
+A point is x (..., d); its time x_t = √(1/c + |x|²) is derived when needed. So a point cannot leave the manifold, no projection
+exists, and shapes are those of flat space. Tangent vectors are stored the same way: v at x has the time component x·v/x_t.
+The ambient product is <x, y> = x·y - x_t y_t, with <x, x> = -1/c.
+
+Sums that would cancel far from the origin are rewritten with d = x - y, the difference of the times x_t - y_t = d·(x+y)/(x_t+y_t),
+and parts along and across a point; each place says so.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from horosphere.geometry._scalar import (
+    asinh,
+    asinhc,
+    coshm1,
+    dot,
+    excess_to_dist,
+    excess_to_log_factor,
+    excess_to_sqdist,
+    safe_sqrt,
+    sinhc,
+    sq,
+)
+from horosphere.geometry.manifold import Curved, full_precision
+
+
+class Lorentz(Curved):
+    """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid."""
+
+    def time(self, x: Tensor) -> Tensor:
+        """√(1/c + |x|²).   (..., d) -> (..., 1)"""
+        return (1 / self.c + sq(x)).sqrt()
+
+    @full_precision
+    def exp0(self, v: Tensor) -> Tensor:
+        """sinh(√c|v|)/(√c|v|) · v"""
+        return sinhc(self.c * sq(v)) * v
+
+    @full_precision
+    def log0(self, x: Tensor) -> Tensor:
+        """asinh(√c|x|)/(√c|x|) · x.  asinh of the space part, not acosh of the time: acosh has no digits left near the origin."""
+        return asinhc(self.c * sq(x)) * x
+
+    @full_precision
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        """cosh(√c n) x + sinh(√c n)/(√c n) v, n = |v|_x"""
+        return self.flow(x, v, 1.0)[0]
+
+    @full_precision
+    def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        """x cosh + t v sinhc, v cosh + c t n² x sinhc: both linear in (x, v), so the velocity needs no transport formula."""
+        c = self.c
+        n2 = self._sqnorm(x, v)
+        q = c * n2 * t**2
+        ch, sh = 1 + coshm1(q), sinhc(q)
+        return torch.addcmul(ch * x, t * sh, v), torch.addcmul(ch * v, c * t * n2 * sh, x)
+
+    @full_precision
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        """D/sinh(D) · (y - cosh(D) x), D = √c dist"""
+        u = self._excess(x, y)
+        return excess_to_log_factor(u) * (y - x - u * x)
+
+    @full_precision
+    def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
+        """(sinh((1-t)D) x + sinh(tD) y)/sinh(D)"""
+        q = excess_to_sqdist(self._excess(x, y))
+        s = 1 - t
+        return (s * sinhc(s**2 * q) * x + t * sinhc(t**2 * q) * y) / sinhc(q)
+
+    @full_precision
+    def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """v + c<y, v>/(1 - c<x, y>) · (x + y), with <y, v> = d·v - (y_t - x_t)·(x·v)/x_t for d = y - x."""
+        d = y - x
+        xt = self.time(x)
+        rise = dot(d, x + y) / (xt + self.time(y))
+        yv = dot(d, v) - rise * dot(x, v) / xt
+        return v + self.c * yv / (2 + self._excess(x, y)) * (x + y)
+
+    @full_precision
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """2 asinh(√(u/2))/√c with u = cosh(√c dist) - 1 free of cancellation (`_Excess`)."""
+        return (excess_to_dist(self._excess(x, y)) / self.c**0.5).squeeze(-1)
+
+    @full_precision
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        return (excess_to_sqdist(self._excess(x, y)) / self.c).squeeze(-1)
+
+    @full_precision
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        out: Tensor = _Pairwise.apply(x, y, self.c)[0]
+        return out
+
+    @full_precision
+    def dist0(self, x: Tensor) -> Tensor:
+        """asinh(√c|x|)/√c"""
+        return (safe_sqrt(sq(x)) * asinhc(self.c * sq(x))).squeeze(-1)
+
+    @full_precision
+    def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
+        """asinh(√c <x, w>/|w|_p)/√c, with <x, w> = d·w - (x_t - p_t)·(p·w)/p_t for d = x - p."""
+        d = x - p
+        pt = self.time(p)
+        rise = dot(d, x + p) / (self.time(x) + pt)
+        xw = dot(d, w) - rise * dot(p, w) / pt
+        root = self.c**0.5
+        return (asinh(root * xw / self._sqnorm(p, w).sqrt()) / root).squeeze(-1)
+
+    @full_precision
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """u·v - (x·u)(x·v)/x_t²: the part across x as it is, the part along x shrunk by 1/(c x_t²)."""
+        return self._inner(x, u, v).squeeze(-1)
+
+    @full_precision
+    def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
+        """g + c (x·g) x: the inverse of the metric I - x xᵀ/x_t²"""
+        return torch.addcmul(g, self.c * dot(x, g), x)
+
+    @full_precision
+    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
+        """|g|² + c (x·g)²"""
+        return sq(g) + self.c * dot(x, g).square()
+
+    @full_precision
+    def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Lorentz centroid z/√(-c<z, z>) of z = Σ wᵢxᵢ, time included."""
+        z, zt = _AmbientSum.apply(x, weights, self.c)
+        return z * self._normaliser(z, zt, x.shape[-2] if weights is None else weights.sum(-1, keepdim=True))
+
+    @full_precision
+    def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        """Centroid of x and weight·y: what a residual connection is on the hyperboloid."""
+        return self._add(x, y, weight)
+
+    def _add(self, x: Tensor, y: Tensor, weight: Tensor | float) -> Tensor:
+        z = x + weight * y
+        return z * self._normaliser(z, self.time(x) + weight * self.time(y), 1 + weight)
+
+    @full_precision
+    def translate(self, x: Tensor, by: Tensor) -> Tensor:
+        """Boost: x + (c by·x/(1 + √c by_t) + √c x_t) by, in terms of d = x + by so that translate(x, -x) is 0 to the last digit."""
+        root = self.c**0.5
+        d, bt = x + by, self.time(by)
+        along = dot(by, d) / (1 + root * bt) + dot(d, x - by) / (root * (bt + self.time(x)))
+        return d + self.c * along * by
+
+    ambient_extra = 1
+
+    def ambient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, self.time(x)
+
+    def point(self, u: Tensor) -> Tensor:
+        return u
+
+    # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
+
+    def _excess(self, x: Tensor, y: Tensor) -> Tensor:
+        x, y = torch.broadcast_tensors(x, y)
+        out: Tensor = _Excess.apply(x, y, self.c)
+        return out
+
+    def _normaliser(self, z: Tensor, zt: Tensor, total: Tensor | float) -> Tensor:
+        """1/√(-c<z, z>). For weights summing to W, -c<z, z> >= W² (reverse Cauchy-Schwarz): the floor under a difference that cancels."""
+        length2 = self.c * (zt.square() - sq(z))
+        return torch.maximum(length2, torch.as_tensor(total, dtype=z.dtype, device=z.device).square()).rsqrt()
+
+    def _inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        x2, xu, xv = sq(x), dot(x, u), dot(x, v)
+        apart = x2 > 0
+        x2 = torch.where(apart, x2, 1.0)
+        across = u - torch.where(apart, xu / x2, 0.0) * x
+        return dot(across, v - torch.where(apart, xv / x2, 0.0) * x) + torch.where(apart, xu * xv / (x2 * (1 + self.c * x2)), 0.0)
+
+    def _sqnorm(self, x: Tensor, v: Tensor) -> Tensor:
+        return self._inner(x, v, v)
+
+
+class _Excess(torch.autograd.Function):
+    """u = cosh(√c dist) - 1 = c (x_t y_t - x·y) - 1 without cancellation.   (..., d), (..., d) -> (..., 1)
+
+    With d = x - y, y the shorter of the two and d⊥ the part of d across y:
+        u = (|d|² + c |y|² |d⊥|²) / (x_t y_t + x·y + 1/c)     if x·y > 0   (every term >= 0)
+          = c (|d|² - (x_t - y_t)²) / 2                        otherwise
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor, c: float | Tensor) -> Tensor:
+        x2, y2, d = sq(x), sq(y), x - y
+        d2, xy = sq(d), dot(x, y)
+        xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
+        short = torch.where(x2 < y2, x, y)
+        short2 = torch.minimum(x2, y2)
+        across2 = sq(d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short)
+        below = xt * yt + xy + 1 / c
+        same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
+        rise = dot(d, x + y) / (xt + yt)
+        return torch.where(xy > 0, same_side, c * (d2 - rise.square()) / 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: Tensor) -> None:
+        x, y, c = inputs
+        ctx.c = None if isinstance(c, Tensor) else c
+        ctx.save_for_backward(x, y, output, *([c] if isinstance(c, Tensor) else []))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, u, *tensor_c = ctx.saved_tensors
+        c = tensor_c[0] if tensor_c else ctx.c
+        d, xy = x - y, dot(x, y)
+        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        rise = dot(d, x + y) / (xt + yt)
+        gx = grad * c * _Excess._slope(x, y, d, xy, xt, yt, rise, c) if ctx.needs_input_grad[0] else None
+        gy = grad * c * _Excess._slope(y, x, -d, xy, yt, xt, -rise, c) if ctx.needs_input_grad[1] else None
+        gc = None
+        if tensor_c and ctx.needs_input_grad[2]:
+            gc = (grad * (u - rise.square() / (2 * xt * yt)) / c).sum_to_size(c.shape)
+        return gx, gy, gc
+
+    @staticmethod
+    def _slope(x: Tensor, y: Tensor, d: Tensor, xy: Tensor, xt: Tensor, yt: Tensor, rise: Tensor, c: float | Tensor) -> Tensor:
+        """∂u/∂x / c = (y_t/x_t) x - y, as (part of d across x) + coefficient · x.
+
+        The part along x is smaller than d by cosh²(√c r): formed by subtraction it would be gone at r = 8 in fp32, and `rgrad` multiplies
+        it back. For x·y > 0 its coefficient is written as a sum: (d·x (|x|² + x·y)/(c|x|²) + |x|²|d⊥|²)/(x_t (y_t|x|² + x_t x·y)).
+        """
+        x2, dx = sq(x), dot(d, x)
+        same_side = (xy > 0) & (x2 > torch.finfo(x.dtype).tiny)
+        x2 = torch.where(same_side, x2, 1.0)
+        across = d - torch.where(same_side, dx / x2, 0.0) * x
+        below = xt * (yt * x2 + xt * torch.where(same_side, xy, 0.0))
+        coefficient = dx * (1 + xy / x2) / (c * below) + x2 / below * sq(across)
+        return across + torch.where(same_side, coefficient, -rise / xt) * x
+
+
+class _Pairwise(torch.autograd.Function):
+    """arcosh(c (x_t y_t - x·y))/√c and sinh of √c times it, for all pairs.   (..., N, d), (..., M, d) -> 2 x (..., N, M)
+
+    One product of width d + 1 for the value and one of width d for each gradient. The sinh falls out of the value and is all the gradient
+    needs; second derivatives would need more, and are refused.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor, c: float | Tensor) -> tuple[Tensor, Tensor]:
+        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        product = (c * torch.cat((xt, x), -1)) @ torch.cat((yt, -y), -1).mT
+        u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
+        sinh = (u + 2).mul_(u).sqrt_()
+        return u.add_(sinh).log1p_().div_(c**0.5), sinh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
+        x, y, c = inputs
+        ctx.c = None if isinstance(c, Tensor) else c
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(x, y, *output, c if isinstance(c, Tensor) else None)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, dist, sinh, tensor_c = ctx.saved_tensors
+        c = ctx.c if tensor_c is None else tensor_c
+        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        slope = (grad / sinh).masked_fill_(sinh == 0, 0)  # gradient 0 at x = y
+        gx = gy = gc = None
+        if ctx.needs_input_grad[0]:
+            gx = c**0.5 * ((slope @ yt) / xt * x - slope @ y)
+        if ctx.needs_input_grad[1]:
+            gy = c**0.5 * ((slope.mT @ xt) / yt * y - slope.mT @ x)
+        if tensor_c is not None and ctx.needs_input_grad[2]:
+            ratio = yt.mT / xt
+            per_pair = slope * ((1 + sinh.square()).sqrt() - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
+            gc = per_pair.sum_to_size(c.shape)
+        return gx, gy, gc
+
+
+class _AmbientSum(torch.autograd.Function):
+    """(Σ wᵢxᵢ, Σ wᵢ time(xᵢ)) over the second to last axis, without a temporary of x's size.   (..., N, d), (..., N) -> (..., d), (..., 1)"""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weights: Tensor | None, c: float | Tensor) -> tuple[Tensor, Tensor]:
+        xt = (1 / c + sq(x)).sqrt()
+        if weights is None:
+            return x.sum(-2), xt.sum(-2)
+        row = weights.unsqueeze(-2)
+        return (row @ x).squeeze(-2), (row @ xt).squeeze(-2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
+        x, weights, c = inputs
+        ctx.c = None if isinstance(c, Tensor) else c
+        ctx.save_for_backward(x, weights, c if isinstance(c, Tensor) else None)
+
+    @staticmethod
+    def backward(ctx: Any, gz: Tensor, gt: Tensor) -> tuple[Tensor | None, ...]:
+        x, weights, tensor_c = ctx.saved_tensors
+        c = ctx.c if tensor_c is None else tensor_c
+        xt = (1 / c + sq(x)).sqrt()
+        gz, gt = gz.unsqueeze(-2), gt.unsqueeze(-2)
+        per_time = gt / xt  # (..., N, 1)
+        gx = gw = gc = None
+        if weights is None:
+            gx = torch.addcmul(gz, per_time, x)
+        else:
+            column = weights.unsqueeze(-1)
+            per_time = per_time * column
+            gx = (per_time * x).addcmul_(column, gz)
+            if ctx.needs_input_grad[1]:
+                gw = ((x @ gz.mT) + gt * xt).squeeze(-1).sum_to_size(weights.shape)
+        if tensor_c is not None and ctx.needs_input_grad[2]:
+            gc = (-per_time / (2 * c * c)).sum_to_size(c.shape)
+        return gx, gw, gc

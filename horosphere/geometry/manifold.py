@@ -1,0 +1,201 @@
+"""What every geometry offers. One convention everywhere: c > 0, sectional curvature -c; flat space has c = 0.
+
+Plain tensors in, plain tensors out. A point is (..., d), a tangent vector too; functions broadcast over the leading axes.
+bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
+"""
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from horosphere.geometry._scalar import dot, safe_sqrt, sinhc, sq
+
+HALF = (torch.bfloat16, torch.float16)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def full_precision(method: Callable[P, R]) -> Callable[P, R]:
+    """Compute in fp32 what comes in bf16 or fp16 (or under autocast), and return it in the dtype it came in."""
+
+    @functools.wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        first = tensors[0]
+        if torch.is_autocast_enabled(first.device.type):
+            with torch.autocast(first.device.type, enabled=False):
+                return wrapper(*args, **kwargs)
+        if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
+            return method(*args, **kwargs)
+        up: list[Any] = [a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for a in args]
+        up_named = {k: a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for k, a in kwargs.items()}
+        out: Any = method(*up, **up_named)  # type: ignore[arg-type]
+        return tuple(o.to(first.dtype) for o in out) if isinstance(out, tuple) else out.to(first.dtype)
+
+    return wrapper
+
+
+class Manifold(nn.Module, ABC):
+    """A geometry with an origin. A module, so that a learned curvature is found by `model.parameters()`."""
+
+    flat = False
+
+    @property
+    @abstractmethod
+    def c(self) -> float | Tensor:
+        """Minus the sectional curvature: a float when fixed, a tensor of shape (1,) when learned."""
+
+    # -- maps at the origin ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exp0(self, v: Tensor) -> Tensor:
+        """Point reached from the origin along v after unit time.   (..., d) -> (..., d)"""
+
+    @abstractmethod
+    def log0(self, x: Tensor) -> Tensor:
+        """Tangent vector at the origin that reaches x.   (..., d) -> (..., d)"""
+
+    def lift(self, v: Tensor) -> Tensor:
+        """exp0 of a vector given in an orthonormal frame: the point lies |v| from the origin in every geometry."""
+        return self.exp0(v)
+
+    def lower(self, x: Tensor) -> Tensor:
+        """Inverse of `lift`: coordinates of length dist0(x)."""
+        return self.log0(x)
+
+    # -- maps at any point -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        """Point reached from x along v after unit time."""
+
+    @abstractmethod
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        """Tangent vector at x that reaches y."""
+
+    @abstractmethod
+    def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Geodesic flow: position and velocity after time t from x with velocity v. One step of an optimizer, momentum carried along."""
+
+    @abstractmethod
+    def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Parallel transport of v from x to y along their geodesic."""
+
+    def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
+        """Point at fraction t of the way from x to y; t broadcasts against (..., 1)."""
+        return self.exp(x, t * self.log(x, y))
+
+    # -- distances ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """Geodesic distance.   (..., d), (..., d) -> (...)   Gradient 0 at x = y."""
+
+    @abstractmethod
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        """dist², smooth at x = y."""
+
+    @abstractmethod
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        """All distances by one matrix product.   (..., N, d), (..., M, d) -> (..., N, M)
+
+        The product has a noise floor of about cosh(√c r)·√(2ε) at radius r: right for logits and statistics; compare near neighbours
+        in fp64 or with `dist`.
+        """
+
+    def dist0(self, x: Tensor) -> Tensor:
+        """Distance from the origin.   (..., d) -> (...)"""
+        return safe_sqrt(sq(self.lower(x))).squeeze(-1)
+
+    @abstractmethod
+    def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
+        """Signed distance from x to the totally geodesic hyperplane through p with normal w at p.   (...)"""
+
+    # -- metric ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Riemannian inner product of tangent vectors at x.   (...)"""
+
+    def norm(self, x: Tensor, v: Tensor) -> Tensor:
+        """Riemannian length of v at x; gradient 0 at v = 0."""
+        return safe_sqrt(self.inner(x, v, v).clamp_min(0))  # a sum of squares: only rounding makes it negative
+
+    @abstractmethod
+    def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
+        """Riemannian gradient from the gradient g autograd gives for the stored coordinates: metric⁻¹ g."""
+
+    @abstractmethod
+    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
+        """|rgrad(x, g)|² as Adam's second moment keeps it: one number a point (..., 1) where coordinates have no meaning of their
+        own, one a coordinate (..., d) in flat space."""
+
+    @abstractmethod
+    def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)"""
+
+    # -- symmetry ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def translate(self, x: Tensor, by: Tensor) -> Tensor:
+        """The isometry without rotation that takes the origin to `by`. Undone by `translate(·, -by)`."""
+
+    # -- coordinates for layers --------------------------------------------------------------------------------------
+
+    ambient_extra = 0
+
+    @abstractmethod
+    def ambient(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What a linear map multiplies: coordinates (..., d) that range over all of R^d, and the time (..., 1) where there is one."""
+
+    @abstractmethod
+    def point(self, u: Tensor) -> Tensor:
+        """The point with free coordinates u: any vector of R^d is one. Inverse of `ambient(x)[0]`."""
+
+    # -- randomness --------------------------------------------------------------------------------------------------
+
+    def random(self, *shape: int, std: float = 1.0, generator: torch.Generator | None = None, **factory: Any) -> Tensor:
+        """Points of a wrapped normal at the origin: `lift` of a Gaussian with this std.   -> shape = (..., d)"""
+        return self.lift(std * torch.randn(*shape, generator=generator, **factory))
+
+    def log_volume(self, v: Tensor) -> Tensor:
+        """log of the volume by which `lift` stretches space at v.   (..., d) -> (...)
+
+        (d - 1)·log(sinh(√c r)/(√c r)), r = |v|.
+        """
+        return (v.shape[-1] - 1) * sinhc(self.c * sq(v)).log().squeeze(-1)
+
+
+class Curved(Manifold):
+    """Constant curvature -c, fixed (a float) or learned (c = c₀·exp(bounded ratio): positive, exact at the start, within 1/100 … 100 of c₀)."""
+
+    _LOG_BOUND = math.log(100.0)
+
+    def __init__(self, c: float = 1.0, learn: bool = False):
+        super().__init__()
+        if not c > 0:
+            raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
+        self._fixed_c = float(c)
+        self.learn = learn
+        if learn:
+            self.register_buffer("c0", torch.full((1,), float(c)))
+            self.log_ratio = nn.Parameter(torch.zeros(1))  # shape (1,): sharding cannot cut a scalar
+
+    @property
+    def c(self) -> float | Tensor:
+        if not self.learn:
+            return self._fixed_c
+        ratio = self.log_ratio.float() if self.log_ratio.dtype in HALF else self.log_ratio
+        return self.c0.to(ratio.dtype) * (self._LOG_BOUND * (ratio / self._LOG_BOUND).tanh()).exp()
+
+    def extra_repr(self) -> str:
+        return f"c={float(self.c):g}" + (", learn=True" if self.learn else "")
+
+    @full_precision
+    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
+        return dot(g, self.rgrad(x, g))  # gᵀ metric⁻¹ g

@@ -1,0 +1,39 @@
+"""Geometries by name, for recipes and the command line."""
+
+from horosphere.errors import UserError
+from horosphere.geometry.euclidean import Euclidean
+from horosphere.geometry.lorentz import Lorentz
+from horosphere.geometry.manifold import Manifold
+from horosphere.geometry.poincare import Poincare
+from horosphere.geometry.product import Product
+
+GEOMETRIES = ("euclidean", "poincare", "lorentz", "product")
+
+
+def geometry(name: str, dim: int, c: float = 1.0, learn: bool = False) -> Manifold:
+    """The manifold of this name and dimension.
+
+    "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" is any product.
+    """
+    if name == "euclidean":
+        return Euclidean()
+    if name == "lorentz":
+        return Lorentz(c, learn)
+    if name == "poincare":
+        return Poincare(c, learn)
+    if name == "product":
+        if dim < 2:
+            raise UserError(f"a product of {dim} dimension: it needs at least 2, one for each half")
+        return geometry(f"lorentz:{dim - dim // 2}+euclidean:{dim // 2}", dim, c, learn)
+    if ":" not in name:
+        raise UserError(f'unknown geometry "{name}": choose {", ".join(GEOMETRIES)}, or a product such as lorentz:6+euclidean:4')
+    factors = []
+    for part in name.split("+"):
+        kind, _, size = part.partition(":")
+        if not size.isdigit() or int(size) < 1 or kind == "product":
+            raise UserError(f'geometry "{name}": "{part}" should read name:dimension, as in lorentz:6+euclidean:4')
+        factors.append((geometry(kind, int(size), c, learn), int(size)))
+    total = sum(d for _, d in factors)
+    if total != dim:
+        raise UserError(f'geometry "{name}" has {total} dimensions, not {dim}: change one of them')
+    return Product(*factors)

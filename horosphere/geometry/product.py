@@ -1,0 +1,136 @@
+"""Products of geometries: coordinates side by side, squared distances added with weights."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from horosphere.geometry._scalar import safe_sqrt
+from horosphere.geometry.manifold import Manifold, full_precision
+
+
+class Product(Manifold):
+    """Product((Lorentz(), 5), (Euclidean(), 3), weights=(1, 2)): metric Σ wᵢ gᵢ on R^(5+3) coordinates.
+
+    Geodesics, transport and centroids are those of the factors; weights scale lengths, dist² = Σ wᵢ distᵢ².
+    """
+
+    def __init__(self, *factors: tuple[Manifold, int], weights: Sequence[float] | None = None):
+        super().__init__()
+        if not factors:
+            raise ValueError("Product() is empty: give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))")
+        self.factors = nn.ModuleList(m for m, _ in factors)
+        self.dims = [d for _, d in factors]
+        self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
+        if len(self.weights) != len(factors) or min(self.weights) <= 0:
+            raise ValueError(f"weights {self.weights}: give one positive number for each of the {len(factors)} factors")
+
+    flat = False
+
+    @property
+    def c(self) -> float | Tensor:
+        raise AttributeError("a product has no single curvature; ask its factors: [f.c for f in product.factors]")
+
+    @property
+    def dim(self) -> int:
+        return sum(self.dims)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(..., d) -> one (..., dᵢ) for each factor"""
+        if x.shape[-1] != self.dim:
+            raise ValueError(f"{x.shape[-1]} coordinates for a product of dimensions {' + '.join(map(str, self.dims))}")
+        return x.split(self.dims, -1)
+
+    def exp0(self, v: Tensor) -> Tensor:
+        return self._join(lambda m, v: m.exp0(v), v)
+
+    def log0(self, x: Tensor) -> Tensor:
+        return self._join(lambda m, x: m.log0(x), x)
+
+    def lift(self, v: Tensor) -> Tensor:
+        return torch.cat([m.lift(v / w**0.5) for m, w, v in zip(self.factors, self.weights, self.split(v), strict=True)], -1)
+
+    def lower(self, x: Tensor) -> Tensor:
+        return torch.cat([w**0.5 * m.lower(x) for m, w, x in zip(self.factors, self.weights, self.split(x), strict=True)], -1)
+
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        return self._join(lambda m, x, v: m.exp(x, v), x, v)
+
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._join(lambda m, x, y: m.log(x, y), x, y)
+
+    def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        times = t.split(self.dims, -1) if isinstance(t, Tensor) and t.dim() and t.shape[-1] == self.dim else [t] * len(self.dims)
+        times = [t[..., :1] if isinstance(t, Tensor) and t.dim() and not m.flat else t for m, t in zip(self.factors, times, strict=True)]
+        parts = [m.flow(x, v, t) for m, x, v, t in zip(self.factors, self.split(x), self.split(v), times, strict=True)]
+        return torch.cat([p for p, _ in parts], -1), torch.cat([q for _, q in parts], -1)
+
+    def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
+        return self._join(lambda m, x, y: m.geodesic(x, y, t), x, y)
+
+    def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._join(lambda m, v, x, y: m.transport(v, x, y), v, x, y)
+
+    @full_precision
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        return safe_sqrt(self.sqdist(x, y))
+
+    @full_precision
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._sum(lambda m, x, y: m.sqdist(x, y), x, y)
+
+    @full_precision
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        return safe_sqrt(self._sum(lambda m, x, y: m.pairwise(x, y).square(), x, y))
+
+    def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
+        raise TypeError("hyperplanes of a product are not totally geodesic; take the distance on each factor, product.split(x)")
+
+    @full_precision
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        return self._sum(lambda m, x, u, v: m.inner(x, u, v), x, u, v)
+
+    def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
+        return torch.cat([m.rgrad(x, g) / w for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)], -1)
+
+    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
+        parts = zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
+        return torch.cat([(m.component_sqnorm(x, g) / w).expand_as(g) for m, w, x, g in parts], -1)
+
+    def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        return self._join(lambda m, x: m.midpoint(x, weights), x)
+
+    def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        return self._join(lambda m, x, y: m.add(x, y, weight), x, y)
+
+    def translate(self, x: Tensor, by: Tensor) -> Tensor:
+        return self._join(lambda m, x, by: m.translate(x, by), x, by)
+
+    @property
+    def ambient_extra(self) -> int:  # type: ignore[override]
+        return sum(m.ambient_extra for m in self.factors)
+
+    def ambient(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        parts = [m.ambient(x) for m, x in zip(self.factors, self.split(x), strict=True)]
+        times = [t for _, t in parts if t is not None]
+        return torch.cat([u for u, _ in parts], -1), torch.cat(times, -1) if times else None
+
+    def point(self, u: Tensor) -> Tensor:
+        return self._join(lambda m, u: m.point(u), u)
+
+    def log_volume(self, v: Tensor) -> Tensor:
+        parts = zip(self.factors, self.weights, self.split(v), strict=True)
+        return torch.stack([m.log_volume(v / w**0.5) for m, w, v in parts]).sum(0)
+
+    def extra_repr(self) -> str:
+        return f"dims={self.dims}, weights={self.weights}"
+
+    def _join(self, f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        return torch.cat([f(m, *parts) for m, *parts in self._parts(tensors)], -1)
+
+    def _sum(self, f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        return torch.stack([w * f(m, *parts) for w, (m, *parts) in zip(self.weights, self._parts(tensors), strict=True)]).sum(0)
+
+    def _parts(self, tensors: tuple[Tensor, ...]) -> Any:
+        return zip(self.factors, *(self.split(t) for t in tensors), strict=True)

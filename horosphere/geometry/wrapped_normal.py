@@ -1,0 +1,34 @@
+"""The wrapped normal distribution: a Gaussian in the tangent space at the origin, carried to the mean, wrapped onto the manifold."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from horosphere.geometry.manifold import Manifold
+
+
+class WrappedNormal:
+    """z = translate(lift(v), mean), v ~ N(0, std²). Densities are with respect to the Riemannian volume.
+
+    mean: (..., d) a point; std: a number, (..., 1) or (..., d), in an orthonormal frame.
+    """
+
+    def __init__(self, manifold: Manifold, mean: Tensor, std: Tensor | float):
+        self.manifold, self.mean, self.std = manifold, mean, std
+
+    def rsample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
+        """Points (*shape, ..., d), differentiable in mean and std."""
+        noise = torch.randn(*shape, *self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        return self.manifold.translate(self.manifold.lift(self.std * noise), self.mean)
+
+    def sample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
+        with torch.no_grad():
+            return self.rsample(*shape, generator=generator)
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """log N(v; 0, std²) - log|det lift(v)|, v = lower(translate(z, -mean)).   (..., d) -> (...)"""
+        v = self.manifold.lower(self.manifold.translate(z, -self.mean))
+        std = torch.as_tensor(self.std, dtype=v.dtype, device=v.device).expand_as(v)
+        gauss = -((v / std).square() / 2 + std.log() + math.log(2 * math.pi) / 2).sum(-1)
+        return gauss - self.manifold.log_volume(v)

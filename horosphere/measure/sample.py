@@ -1,0 +1,10 @@
+"""Which nodes to look at when there are too many to look at all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def sample(pool: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """At most `size` distinct members of the pool, sorted.   (N,) -> (min(size, N),)"""
+    return np.sort(np.random.default_rng(seed).choice(pool, min(size, len(pool)), replace=False))

@@ -1,0 +1,241 @@
+"""Embeddings in the Poincaré disk, with edges along geodesics."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.plots.style import BRANCHES, LINE, MUTED, PANEL, QUIET, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from horosphere.geometry.manifold import Manifold
+
+LEGIBLE = 0.6  # disk radius of the median point where the geometry sets no scale of its own
+VECTOR_LIMIT = 5_000  # more points or edges than this are one image inside a vector file
+PROMINENT = 8  # this many labels are set larger
+SIDES = ((1, 0, "left", "center"), (-1, 0, "right", "center"), (0, 1, "center", "bottom"), (0, -1, "center", "top"))  # of a point, for its label
+WIDTH, TITLE, KEY, CAPTION = 7.0, 0.45, 0.55, 0.5  # inches: the disk with its margin; what stands above and below it
+INK_SHARE, LARGEST = 0.04, 12  # points cover this share of the disk, and none is wider than this many typographic points
+
+
+def geodesic_arc(a: np.ndarray, b: np.ndarray, points: int = 32) -> np.ndarray:
+    """Points of the unit disk along the geodesics from a to b, equally far apart.   (E, 2), (E, 2) -> (E, points, 2)
+
+    On the hyperboloid: (sinh((1-s)d)·A + sinh(sd)·B) / sinh d.  Every term of the time is positive, so nothing cancels at the rim.
+    """
+    a, b = np.asarray(a, np.float64)[:, None], np.asarray(b, np.float64)[:, None]
+    # the rim is infinitely far away: a point that rounds onto it is taken one rounding inside
+    gap_a, gap_b = (np.maximum(1 - (p**2).sum(-1, keepdims=True), np.finfo(np.float64).eps) for p in (a, b))
+    d = 2 * np.arcsinh(np.linalg.norm(a - b, axis=-1, keepdims=True) / np.sqrt(gap_a * gap_b))
+    d = np.maximum(d, 1e-9)  # sinh d is d to the last digit from here down, and a == b divides by something
+    s = np.linspace(0, 1, points)[:, None]
+    to_a, to_b = 2 * np.sinh((1 - s) * d) / (np.sinh(d) * gap_a), 2 * np.sinh(s * d) / (np.sinh(d) * gap_b)
+    return (to_a * a + to_b * b) / (1 + to_a * (1 - gap_a / 2) + to_b * (1 - gap_b / 2))
+
+
+def layout(points: Tensor, manifold: Manifold) -> tuple[np.ndarray, str]:
+    """Positions in the unit disk, and what they keep of the original.   (N, d) -> (N, 2), note
+
+    Radius tanh(√c·dist0/2), direction as seen from the origin; beyond two dimensions its projection on the two principal axes.
+    """
+    with torch.no_grad():
+        tangent = manifold.lower(points.double()).cpu().numpy()
+    if lost := int((~np.isfinite(tangent).all(-1)).sum()):
+        raise UserError(f"{lost} of {len(tangent)} points are not finite: train again with a smaller learning rate")
+    distance, dim = np.linalg.norm(tangent, axis=-1), tangent.shape[-1]
+
+    if dim > 2:
+        _, lengths, axes = np.linalg.svd(tangent, full_matrices=False)
+        plane, power = tangent @ axes[:2].T, lengths**2
+        share = power[:2].sum() / power.sum() if power.any() else 1.0
+        angle = f"angle projected from {dim} dimensions ({100 * share:.0f} % of squared length)"
+    else:
+        plane, angle = tangent, "angle exact"
+    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[-1])))  # one dimension, or one point
+    length = np.linalg.norm(plane, axis=-1, keepdims=True)
+    direction = np.divide(plane, length, out=np.tile([1.0, 0.0], (len(plane), 1)), where=length > 0)  # a point seen end-on keeps its radius
+
+    if c := _curvature(manifold):
+        radius, kept = np.tanh(np.sqrt(c) * distance / 2), "radius exact"
+    else:
+        scale = float(np.median(distance)) / np.arctanh(LEGIBLE) or 1.0
+        radius, kept = np.tanh(distance / scale), f"radius tanh(distance / {scale:.3g}) to fit"
+    return radius[:, None] * direction, "exact" if c and dim <= 2 else f"{kept}, {angle}"
+
+
+def draw_disk(
+    points: Tensor,
+    manifold: Manifold,
+    edges: Any = None,
+    labels: Sequence[str] | None = None,
+    *,
+    depth: Any = None,
+    values: Any = None,
+    title: str | None = None,
+    max_labels: int = 30,
+    path: str | Path | None = None,
+) -> Figure:
+    """Draw (N, d) points and (E, 2) edges in the disk; save it where a path ending in .png, .svg or .pdf is given.
+
+    Colour: values (numbers, or names of branches), else depth. Size: nearness to the origin, shrinking as the metric does.
+    Edges follow the geodesics of the disk, and are straight where the geometry has no curvature of its own.
+    """
+    position, note = layout(points, manifold)
+    count = len(position)
+    pairs = np.zeros((0, 2), np.int64) if edges is None else _array(edges).reshape(-1, 2)
+    for name, given in {"labels": labels, "depth": depth, "values": values}.items():
+        if given is not None and len(given) != count:
+            raise UserError(f"{len(given)} {name} for {count} points: give one each")
+    if pairs.size and not 0 <= pairs.min() <= pairs.max() < count:
+        raise UserError(f"an edge names point {pairs.min() if pairs.min() < 0 else pairs.max()}: the {count} points count from 0")
+
+    with style():
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Circle
+
+        keyed = depth is not None or values is not None
+        below = CAPTION + KEY * keyed
+        height = below + WIDTH + TITLE * bool(title)
+        figure = Figure(figsize=(WIDTH, height))
+        axes = figure.add_axes((0, below / height, 1, WIDTH / height), xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal")
+        axes.axis("off")
+        axes.add_patch(Circle((0, 0), 1, facecolor=PANEL, edgecolor=LINE, linewidth=1.2, zorder=0))
+        if title:
+            figure.text(
+                0.5, 1 - 0.2 / height, title, ha="center", va="top", fontsize=min(15, 680 / len(title)), fontweight="bold"
+            )  # a long one still fits
+        counted = f"{count:,} points" + (f", {len(pairs):,} edges" if len(pairs) else "")
+        apart = " · " if len(note) < 40 else "\n"
+        figure.text(0.5, 0.12 / height, f"{counted}{apart}{note}", ha="center", va="bottom", fontsize=8, linespacing=1.5, color=MUTED)
+
+        colors, sizes = np.tile(BRANCHES[0], count), _sizes(position)
+        if keyed:
+            colors = _colors(figure, *((depth, "depth") if values is None else (values, "value")))
+        if len(pairs):
+            _edges(axes, position, pairs, colors, _curvature(manifold) > 0)
+        order = np.argsort(sizes)  # the large, central ones on top
+        (x, y), many = position[order].T, count > VECTOR_LIMIT
+        axes.scatter(x, y, sizes[order], colors[order], edgecolors="white", linewidths=0 if many else 0.4, rasterized=many, zorder=2)
+        if labels is not None:
+            _label(axes, position, labels, np.bincount(pairs.ravel(), minlength=count), max_labels)
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _array(given: Any) -> np.ndarray:
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
+def _curvature(manifold: Manifold) -> float:
+    """c, or 0 where there is no single one (flat space, products)."""
+    with torch.no_grad():
+        return float(getattr(manifold, "c", 0.0))
+
+
+def _sizes(position: np.ndarray) -> np.ndarray:
+    """Marker areas: widths shrink towards the rim as lengths do, by 1 - r², but stay visible."""
+    shrink = 1 - (position**2).sum(-1)
+    widest = min(LARGEST, 72 * WIDTH * np.sqrt(INK_SHARE / max(np.square(shrink).sum(), 1e-9)))
+    return np.maximum(widest * shrink, np.clip(12 / len(position) ** 0.25, 1, 4)) ** 2
+
+
+def _edges(axes: Axes, position: np.ndarray, pairs: np.ndarray, colors: np.ndarray, curved: bool) -> None:
+    """All edges as one collection, each in the colour of its outer end; fainter and thinner the more there are."""
+    from matplotlib.collections import LineCollection
+
+    many = len(pairs) > VECTOR_LIMIT
+    a, b = position[pairs[:, 0]], position[pairs[:, 1]]
+    lines = geodesic_arc(a, b, 24 if many else 64) if curved else np.stack([a, b], 1)
+    outer = np.where((a**2).sum(-1) > (b**2).sum(-1), pairs[:, 0], pairs[:, 1])
+    alpha, width = np.clip(np.array([10, 20]) / np.sqrt(len(pairs)), [0.04, 0.3], [0.55, 1.0])
+    axes.add_collection(LineCollection(list(lines), colors=colors[outer], alpha=alpha, linewidths=width, rasterized=many, zorder=1))
+
+
+def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
+    """One colour per point, and the key to them below the disk: a legend for names and few whole numbers, else a colour bar."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize, to_rgba
+    from matplotlib.lines import Line2D
+
+    values, height = _array(values), figure.get_figheight()
+    if values.dtype.kind in "OUS":
+        values = values.astype(str)
+        color = {branch: to_rgba(c) for (branch, _), c in zip(Counter(values.tolist()).most_common(), BRANCHES, strict=False)}
+        colors = np.array([color.get(branch, to_rgba(QUIET)) for branch in values])
+        key = [(_short(branch, 20), c) for branch, c in color.items()] + [("other", to_rgba(QUIET))] * (len(set(values)) > len(color))
+    else:
+        values = values.astype(np.float64)
+        scale = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256))).with_extremes(bad=QUIET)  # its last yellow is lost on white
+        norm = Normalize(np.nanmin(values), np.nanmax(values))
+        colors = scale(norm(values))
+        levels = np.unique(values[np.isfinite(values)])
+        if len(levels) > len(BRANCHES) or (levels % 1).any():
+            place = figure.add_axes((0.3, (CAPTION + 0.24) / height, 0.4, 0.09 / height))
+            bar = figure.colorbar(ScalarMappable(norm, scale), cax=place, orientation="horizontal")
+            bar.outline.set_visible(False)
+            place.tick_params(length=0, labelsize=8)
+            place.text(-0.02, 0.5, name, transform=place.transAxes, ha="right", va="center", fontsize=8, color=MUTED)
+            return colors
+        key = [(f"{level:g}", scale(norm(level))) for level in levels]
+        key[0] = f"{name} {key[0][0]}", key[0][1]
+
+    dots = [Line2D([], [], linestyle="", marker="o", markersize=5.5, color=color) for _, color in key]
+    legend = figure.legend(
+        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=8, handletextpad=0.1, columnspacing=1.4,
+        ncols=len(key) if sum(len(text) + 5 for text, _ in key) < 90 else 4,
+    )  # fmt: skip
+    for text, (content, _) in zip(legend.get_texts(), key, strict=True):
+        text.set(text=content, color=MUTED)  # only now: a legend hides entries whose label begins with an underscore
+    return colors
+
+
+def _short(label: str, length: int = 24) -> str:
+    """The last part of a path such as "Topic :: Games", cut to what fits in a picture."""
+    label = re.split(r" (?:::|>|/) ", str(label))[-1].replace("_", " ").strip()
+    return label if len(label) <= length else label[: length - 1].rstrip() + "…"
+
+
+def _label(axes: Axes, position: np.ndarray, labels: Sequence[str], degree: np.ndarray, max_labels: int) -> None:
+    """Name the central and well-connected points, the most prominent first, on the side that hides the fewest points and no other name."""
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    prominence = (1 - (position**2).sum(-1)) * np.log2(2 + degree)
+    ranked = np.argsort(-prominence, kind="stable")
+    pixel = axes.transData.transform(position)
+    reach = np.sqrt(_sizes(position)) / 2  # in typographic points
+    taken: list[Bbox] = []
+    for i in ranked[: 5 * max_labels]:
+        if len(taken) == max_labels:
+            break
+        text = axes.annotate(
+            _short(labels[i]), position[i], (0, 0), textcoords="offset points", fontsize=10 if len(taken) < PROMINENT else 8, zorder=3,
+            path_effects=[withStroke(linewidth=2.5, foreground=PANEL, alpha=0.85)],
+        )  # fmt: skip
+        free: list[tuple[Any, ...]] = []
+        for dx, dy, ha, va in SIDES:
+            text.set(position=((reach[i] + 2) * dx, (reach[i] + 2) * dy), ha=ha, va=va)
+            box = text.get_window_extent()
+            inside = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
+            if inside and not any(box.overlaps(other) for other in taken):
+                hidden = ((pixel > box.min) & (pixel < box.max)).all(-1).sum()
+                free.append((hidden, len(free), box, text.get_position(), ha, va))
+        if not free:
+            text.remove()
+            continue
+        *_, box, place, ha, va = min(free)
+        text.set(position=place, ha=ha, va=va)
+        taken.append(box)

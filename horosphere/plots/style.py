@@ -1,0 +1,80 @@
+"""How every picture here looks, and how it reaches the disk: one palette, one typography, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horosphere.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, MUTED, LINE, PANEL, PAPER = "#1c2430", "#66717f", "#d5dbe2", "#f6f8fa", "#ffffff"
+ACCENT, QUIET = "#0b7285", "#8c98a6"
+# Paul Tol's muted palette: told apart by everyone
+BRANCHES = ("#332288", "#44aa99", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#ddcc77")
+FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Open Sans", "Arial", "Liberation Sans", "DejaVu Sans")  # the last one comes with matplotlib
+FORMATS = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # no dates: the same picture is the same file
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look, inside a `with` block; matplotlib's own settings come back after it."""
+    try:
+        import matplotlib
+        from matplotlib.font_manager import fontManager
+    except ImportError as error:
+        raise UserError("pictures need matplotlib: pip install 'horosphere[plots]'") from error
+    installed = set(fontManager.get_font_names())
+    look = {
+        "font.family": [next(font for font in FONTS if font in installed), "DejaVu Sans"],
+        "font.size": 9,
+        "text.color": INK,
+        "text.parse_math": False,  # a label may hold a dollar sign
+        "axes.labelcolor": MUTED,
+        "axes.axisbelow": True,
+        "axes.facecolor": PANEL,
+        "grid.color": PAPER,
+        "grid.linewidth": 1.2,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "figure.facecolor": PAPER,
+        "legend.frameon": False,
+        "svg.hashsalt": "horosphere",
+    }
+    with matplotlib.rc_context(look):  # type: ignore[arg-type]
+        yield
+
+
+def render(figure: Figure, suffix: str = ".png", dpi: int = 160) -> bytes:
+    """The picture as the bytes of a .png, .svg or .pdf file."""
+    buffer = BytesIO()
+    with style():
+        figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])
+    return buffer.getvalue()
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write the picture in the format its name ends with."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise UserError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
+    write_whole(path, render(figure, suffix))
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write beside the target, then rename: the file is there whole, or as it was before."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
