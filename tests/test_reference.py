@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from tests.reference import (
     EuclideanRef,
     LorentzRef,

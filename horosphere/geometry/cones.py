@@ -19,10 +19,10 @@ APERTURE = 0.1  # K of the papers: where the cones begin to close
 def half_aperture(x: Tensor, manifold: Manifold, k: float = APERTURE) -> Tensor:
     """asin(2k/(√c|x|)), x on the hyperboloid; asin(k/|x|) in flat space; π/2 near the origin, where no cone closes.   (..., d) -> (...)"""
     space, time = _coordinates(x, manifold)
-    length = safe_sqrt(sq(space)).squeeze(-1)
+    length = safe_sqrt(sq(space))
     reach = k if time is None else 2 * k / manifold.c**0.5
     closes = length > reach
-    return torch.where(closes, (reach / torch.where(closes, length, 2 * reach)).asin(), math.pi / 2)
+    return torch.where(closes, (reach / torch.where(closes, length, 2 * reach)).asin(), math.pi / 2).squeeze(-1)
 
 
 @full_precision
@@ -45,11 +45,12 @@ def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
     else:
         c, foot = manifold.c, length - short  # foot = y·x̂
         # |x| y_t - x_t foot as a quotient of sums where its terms have one sign
-        below = length * yt + xt * foot
         same_side = foot > 0
-        quotient = (short * (length + foot) / c + (length * across).square()) / torch.where(same_side, below, 1.0)
+        below = torch.where(same_side, length * yt + xt * foot, torch.inf)
+        quotient = short * ((length + foot) / below) / c + length / below * length * across.square()  # divided first: |x|²|y|² overflows
         along = -(c**0.5) * torch.where(same_side, quotient, length * yt - xt * foot)
-    return torch.where(nonzero, torch.atan2(across, along), 0.0).squeeze(-1)
+    apart = nonzero & (sq(d) > torch.finfo(d.dtype).tiny)  # nearer, atan2 has no gradient
+    return torch.where(apart, torch.atan2(across, torch.where(apart, along, 1.0)), 0.0).squeeze(-1)
 
 
 def _coordinates(x: Tensor, manifold: Manifold) -> tuple[Tensor, Tensor | None]:

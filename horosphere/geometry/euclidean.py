@@ -11,6 +11,7 @@ class Euclidean(Manifold):
     """R^d with its usual metric."""
 
     flat = True
+    per_coordinate = True
 
     @property
     def c(self) -> float:
@@ -28,6 +29,7 @@ class Euclidean(Manifold):
     def log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
+    @full_precision
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         return x + t * v, v
 
@@ -66,6 +68,10 @@ class Euclidean(Manifold):
         if weights is None:
             return x.mean(-2)
         return (weights.unsqueeze(-2) @ x).squeeze(-2) / weights.sum(-1, keepdim=True)
+
+    @full_precision
+    def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        return x + weight * y
 
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
         return x + by

@@ -19,18 +19,18 @@ from horosphere.geometry._scalar import (
     coshm1,
     dot,
     excess_to_dist,
-    excess_to_log_factor,
     excess_to_sqdist,
     safe_sqrt,
     sinhc,
     sq,
 )
-from horosphere.geometry.manifold import Curved, full_precision
+from horosphere.geometry.manifold import HALF, Curved, full_precision
 
 
 class Lorentz(Curved):
     """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid."""
 
+    @full_precision
     def time(self, x: Tensor) -> Tensor:
         """√(1/c + |x|²).   (..., d) -> (..., 1)"""
         return (1 / self.c + sq(x)).sqrt()
@@ -59,18 +59,30 @@ class Lorentz(Curved):
         ch, sh = 1 + coshm1(q), sinhc(q)
         return torch.addcmul(ch * x, t * sh, v), torch.addcmul(ch * v, c * t * n2 * sh, x)
 
+    def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
+        if x.dtype in HALF:
+            return super().flow_(x, v, t)
+        n2 = self._sqnorm(x, v)
+        q = self.c * n2 * t**2
+        ch, sh = 1 + coshm1(q), sinhc(q)
+        moved = (ch * x).addcmul_(t * sh, v)
+        v.mul_(ch).addcmul_(self.c * t * n2 * sh, x)
+        x.copy_(moved)
+
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
         """D/sinh(D) · (y - cosh(D) x), D = √c dist"""
         u = self._excess(x, y)
-        return excess_to_log_factor(u) * (y - x - u * x)
+        ratio, shrink = asinhc(u / 2), (1 + u / 2).rsqrt()  # ratio · shrink = D/sinh(D)
+        return ratio * shrink * (y - x) - ratio * (shrink * u) * x  # shrink·u first: cosh(D)·sinh(r) overflows
 
     @full_precision
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """(sinh((1-t)D) x + sinh(tD) y)/sinh(D)"""
         q = excess_to_sqdist(self._excess(x, y))
         s = 1 - t
-        return (s * sinhc(s**2 * q) * x + t * sinhc(t**2 * q) * y) / sinhc(q)
+        whole = sinhc(q)  # divided before multiplied by points: sinh(D)·sinh(r) overflows first
+        return s * sinhc(s**2 * q) / whole * x + t * sinhc(t**2 * q) / whole * y
 
     @full_precision
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -133,10 +145,7 @@ class Lorentz(Curved):
 
     @full_precision
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-        """Centroid of x and weight·y: what a residual connection is on the hyperboloid."""
-        return self._add(x, y, weight)
-
-    def _add(self, x: Tensor, y: Tensor, weight: Tensor | float) -> Tensor:
+        """z/√(-c<z, z>) of z = x + weight·y, time included."""
         z = x + weight * y
         return z * self._normaliser(z, self.time(x) + weight * self.time(y), 1 + weight)
 
@@ -170,13 +179,23 @@ class Lorentz(Curved):
 
     def _inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         x2, xu, xv = sq(x), dot(x, u), dot(x, v)
-        apart = x2 > 0
-        x2 = torch.where(apart, x2, 1.0)
-        across = u - torch.where(apart, xu / x2, 0.0) * x
-        return dot(across, v - torch.where(apart, xv / x2, 0.0) * x) + torch.where(apart, xu * xv / (x2 * (1 + self.c * x2)), 0.0)
+        split, rest = self._along(x2)
+        return dot(u - split * xu * x, v - split * xv * x) + rest * xu * (xv / (1 + self.c * x2))
 
     def _sqnorm(self, x: Tensor, v: Tensor) -> Tensor:
-        return self._inner(x, v, v)
+        x2, xv = sq(x), dot(x, v)
+        split, rest = self._along(x2)
+        return torch.addcmul(sq(torch.addcmul(v, split * xv, x, value=-1)), rest * xv, xv / (1 + self.c * x2))
+
+    def _along(self, x2: Tensor) -> tuple[Tensor, Tensor]:
+        """(s, r) with <u, v>_x = (u - s(x·u)x)·(v - s(x·v)x) + r(x·u)(x·v)/(1 + c|x|²).
+
+        Far out the parts across and along x, (1/|x|², 1/|x|²): their difference would cancel. For c|x|² <= 1 the metric as it stands,
+        (0, -c): it loses at most a bit there, and is smooth at the origin.
+        """
+        far = self.c * x2 > 1
+        inverse = 1 / torch.where(far, x2, 1.0)
+        return torch.where(far, inverse, 0.0), torch.where(far, inverse, -self.c)
 
 
 class _Excess(torch.autograd.Function):
@@ -184,7 +203,7 @@ class _Excess(torch.autograd.Function):
 
     With d = x - y, y the shorter of the two and d⊥ the part of d across y:
         u = (|d|² + c |y|² |d⊥|²) / (x_t y_t + x·y + 1/c)     if x·y > 0   (every term >= 0)
-          = c (|d|² - (x_t - y_t)²) / 2                        otherwise
+          = c (|x|² + |y|² + c |x|²|y|²) / (1 + c x_t y_t) - c x·y     otherwise   (every term >= 0)
     """
 
     generate_vmap_rule = True
@@ -199,8 +218,8 @@ class _Excess(torch.autograd.Function):
         across2 = sq(d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short)
         below = xt * yt + xy + 1 / c
         same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
-        rise = dot(d, x + y) / (xt + yt)
-        return torch.where(xy > 0, same_side, c * (d2 - rise.square()) / 2)
+        below = 1 / c + xt * yt
+        return torch.where(xy > 0, same_side, (x2 + y2) / below + c * (torch.maximum(x2, y2) / below * short2 - xy))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: Tensor) -> None:
@@ -212,37 +231,43 @@ class _Excess(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, y, u, *tensor_c = ctx.saved_tensors
         c = tensor_c[0] if tensor_c else ctx.c
-        d, xy = x - y, dot(x, y)
-        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        x2, y2, d, xy = sq(x), sq(y), x - y, dot(x, y)
+        xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         rise = dot(d, x + y) / (xt + yt)
-        gx = grad * c * _Excess._slope(x, y, d, xy, xt, yt, rise, c) if ctx.needs_input_grad[0] else None
-        gy = grad * c * _Excess._slope(y, x, -d, xy, yt, xt, -rise, c) if ctx.needs_input_grad[1] else None
+        gx = grad * c * _Excess._slope(x, y, d, x2, y2, xy, xt, yt, rise, c) if ctx.needs_input_grad[0] else None
+        gy = grad * c * _Excess._slope(y, x, -d, y2, x2, xy, yt, xt, -rise, c) if ctx.needs_input_grad[1] else None
         gc = None
         if tensor_c and ctx.needs_input_grad[2]:
             gc = (grad * (u - rise.square() / (2 * xt * yt)) / c).sum_to_size(c.shape)
         return gx, gy, gc
 
     @staticmethod
-    def _slope(x: Tensor, y: Tensor, d: Tensor, xy: Tensor, xt: Tensor, yt: Tensor, rise: Tensor, c: float | Tensor) -> Tensor:
-        """∂u/∂x / c = (y_t/x_t) x - y, as (part of d across x) + coefficient · x.
+    def _slope(
+        x: Tensor, y: Tensor, d: Tensor, x2: Tensor, y2: Tensor, xy: Tensor, xt: Tensor, yt: Tensor, rise: Tensor, c: float | Tensor
+    ) -> Tensor:
+        """∂u/∂x / c = (y_t/x_t) x - y = d - (x_t - y_t)/x_t · x; far from the origin as (part of d across x) + coefficient · x.
 
-        The part along x is smaller than d by cosh²(√c r): formed by subtraction it would be gone at r = 8 in fp32, and `rgrad` multiplies
-        it back. For x·y > 0 its coefficient is written as a sum: (d·x (|x|² + x·y)/(c|x|²) + |x|²|d⊥|²)/(x_t (y_t|x|² + x_t x·y)).
+        There the part along x is smaller than d by cosh²(√c r): formed by subtraction it would be gone at r = 8 in fp32, and `rgrad`
+        multiplies it back. d and -y have the same part across x: the shorter one keeps its digits. The coefficient y_t/x_t - x·y/|x|²
+        is a sum for x·y <= 0, and for x·y > 0 as
+        (d·x (|x|² + x·y)/(c|x|²) + |x|²|d⊥|²)/(x_t (y_t|x|² + x_t x·y)).
         """
-        x2, dx = sq(x), dot(d, x)
-        same_side = (xy > 0) & (x2 > torch.finfo(x.dtype).tiny)
-        x2 = torch.where(same_side, x2, 1.0)
-        across = d - torch.where(same_side, dx / x2, 0.0) * x
-        below = xt * (yt * x2 + xt * torch.where(same_side, xy, 0.0))
-        coefficient = dx * (1 + xy / x2) / (c * below) + x2 / below * sq(across)
-        return across + torch.where(same_side, coefficient, -rise / xt) * x
+        far, same_side = c * x2 > 1, xy > 0
+        x2 = torch.where(far, x2, 1.0)
+        dx, shorter = dot(d, x), torch.where(far & (y2 < sq(d)), -y, d)
+        across = shorter - torch.where(far, dot(shorter, x) / x2, 0.0) * x
+        across = across - torch.where(far, dot(across, x) / x2, 0.0) * x  # again: rounding left ε|d| along x, more than belongs there
+        below = xt * (yt + xt * torch.where(same_side, xy, 0.0) / x2)  # divided by |x|² on both sides: |x|³|y| overflows first
+        sum_same = (dx / x2 * (1 + xy / x2) / c + sq(across)) / below
+        coefficient = torch.where(same_side, sum_same, yt / xt - xy / x2)
+        return across + torch.where(far, coefficient, -rise / xt) * x
 
 
 class _Pairwise(torch.autograd.Function):
     """arcosh(c (x_t y_t - x·y))/√c and sinh of √c times it, for all pairs.   (..., N, d), (..., M, d) -> 2 x (..., N, M)
 
     One product of width d + 1 for the value and one of width d for each gradient. The sinh falls out of the value and is all the gradient
-    needs; second derivatives would need more, and are refused.
+    needs; only a gradient that is itself to be differentiated takes it from the distance.
     """
 
     generate_vmap_rule = True
@@ -252,7 +277,7 @@ class _Pairwise(torch.autograd.Function):
         xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
         product = (c * torch.cat((xt, x), -1)) @ torch.cat((yt, -y), -1).mT
         u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
-        sinh = (u + 2).mul_(u).sqrt_()
+        sinh = (u + 2).sqrt_().mul_(u.sqrt())  # √(u(u + 2)) overflows from dist = 44 in fp32
         return u.add_(sinh).log1p_().div_(c**0.5), sinh
 
     @staticmethod
@@ -267,7 +292,9 @@ class _Pairwise(torch.autograd.Function):
         x, y, dist, sinh, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
         xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
-        slope = (grad / sinh).masked_fill_(sinh == 0, 0)  # gradient 0 at x = y
+        if torch.is_grad_enabled():  # to be differentiated again: the saved sinh does not depend on x and y for autograd
+            sinh = (c**0.5 * dist).sinh()
+        slope = grad / sinh.masked_fill(sinh == 0, torch.inf)  # gradient 0 at x = y
         gx = gy = gc = None
         if ctx.needs_input_grad[0]:
             gx = c**0.5 * ((slope @ yt) / xt * x - slope @ y)
@@ -275,7 +302,7 @@ class _Pairwise(torch.autograd.Function):
             gy = c**0.5 * ((slope.mT @ xt) / yt * y - slope.mT @ x)
         if tensor_c is not None and ctx.needs_input_grad[2]:
             ratio = yt.mT / xt
-            per_pair = slope * ((1 + sinh.square()).sqrt() - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
+            per_pair = slope * (torch.hypot(sinh, torch.ones_like(sinh)) - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
             gc = per_pair.sum_to_size(c.shape)
         return gx, gy, gc
 

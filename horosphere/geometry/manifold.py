@@ -44,6 +44,7 @@ class Manifold(nn.Module, ABC):
     """A geometry with an origin. A module, so that a learned curvature is found by `model.parameters()`."""
 
     flat = False
+    per_coordinate = False  # whether `component_sqnorm` tells coordinates apart
 
     @property
     @abstractmethod
@@ -80,12 +81,19 @@ class Manifold(nn.Module, ABC):
 
     @abstractmethod
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Geodesic flow: position and velocity after time t from x with velocity v. One step of an optimizer, momentum carried along."""
+        """Geodesic flow: position and velocity after time t from x with velocity v."""
+
+    def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
+        """`flow` in place, without gradient: what a step of an optimizer does to a point and its momentum."""
+        moved, carried = self.flow(x, v, t)
+        x.copy_(moved)
+        v.copy_(carried)
 
     @abstractmethod
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Parallel transport of v from x to y along their geodesic."""
 
+    @full_precision
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """Point at fraction t of the way from x to y; t broadcasts against (..., 1)."""
         return self.exp(x, t * self.log(x, y))
@@ -108,6 +116,7 @@ class Manifold(nn.Module, ABC):
         in fp64 or with `dist`.
         """
 
+    @full_precision
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin.   (..., d) -> (...)"""
         return safe_sqrt(sq(self.lower(x))).squeeze(-1)
@@ -122,6 +131,7 @@ class Manifold(nn.Module, ABC):
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Riemannian inner product of tangent vectors at x.   (...)"""
 
+    @full_precision
     def norm(self, x: Tensor, v: Tensor) -> Tensor:
         """Riemannian length of v at x; gradient 0 at v = 0."""
         return safe_sqrt(self.inner(x, v, v).clamp_min(0))  # a sum of squares: only rounding makes it negative
@@ -138,6 +148,10 @@ class Manifold(nn.Module, ABC):
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)"""
+
+    @abstractmethod
+    def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        """What a residual connection is: x + weight·y in flat space, on a curved one the centroid of x and weight·y. weight: (..., 1)"""
 
     # -- symmetry ----------------------------------------------------------------------------------------------------
 
@@ -163,6 +177,7 @@ class Manifold(nn.Module, ABC):
         """Points of a wrapped normal at the origin: `lift` of a Gaussian with this std.   -> shape = (..., d)"""
         return self.lift(std * torch.randn(*shape, generator=generator, **factory))
 
+    @full_precision
     def log_volume(self, v: Tensor) -> Tensor:
         """log of the volume by which `lift` stretches space at v.   (..., d) -> (...)
 
@@ -178,7 +193,7 @@ class Curved(Manifold):
 
     def __init__(self, c: float = 1.0, learn: bool = False):
         super().__init__()
-        if not c > 0:
+        if not 0 < c < math.inf:
             raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
         self._fixed_c = float(c)
         self.learn = learn
@@ -194,7 +209,7 @@ class Curved(Manifold):
         return self.c0.to(ratio.dtype) * (self._LOG_BOUND * (ratio / self._LOG_BOUND).tanh()).exp()
 
     def extra_repr(self) -> str:
-        return f"c={float(self.c):g}" + (", learn=True" if self.learn else "")
+        return f"c={float(torch.as_tensor(self.c).detach()):g}" + (", learn=True" if self.learn else "")
 
     @full_precision
     def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:

@@ -7,38 +7,46 @@ import torch
 from torch import Tensor
 
 from horosphere.geometry._scalar import sq
+from horosphere.geometry.manifold import full_precision
 
 
+@full_precision
 def lorentz_to_poincare(x: Tensor, c: float | Tensor) -> Tensor:
     """x/(1 + √c x_t)"""
     return x / (1 + (1 + c * sq(x)).sqrt())
 
 
+@full_precision
 def poincare_to_lorentz(x: Tensor, c: float | Tensor) -> Tensor:
     """2x/(1 - c|x|²)"""
     return 2 * x / (1 - c * sq(x))
 
 
+@full_precision
 def lorentz_to_klein(x: Tensor, c: float | Tensor) -> Tensor:
     """x/(√c x_t)"""
     return x * (1 + c * sq(x)).rsqrt()
 
 
+@full_precision
 def klein_to_lorentz(x: Tensor, c: float | Tensor) -> Tensor:
     """x/√(1 - c|x|²)"""
     return x * (1 - c * sq(x)).rsqrt()
 
 
+@full_precision
 def lorentz_to_halfspace(x: Tensor, c: float | Tensor) -> Tensor:
     """(z_1, …, z_{d-1}, 1)/(z_t - z_d) for z = √c x"""
     z = c**0.5 * x
     across, last = z[..., :-1], z[..., -1:]
     rest = 1 + sq(across)
     t = (rest + last.square()).sqrt()
-    below = torch.where(last > 0, rest / (t + last), t - last)  # t - last cancels for last > 0; their product with t + last does not
+    longer = t + last.abs()
+    below = torch.where(last > 0, rest / longer, longer)  # t - z_d = (t² - z_d²)/(t + z_d): no cancellation for z_d > 0
     return torch.cat((across, torch.ones_like(last)), -1) / below
 
 
+@full_precision
 def halfspace_to_lorentz(y: Tensor, c: float | Tensor) -> Tensor:
     """(2 y_1, …, 2 y_{d-1}, |y|² - 1)/(2 √c y_d)"""
     across, height = y[..., :-1], y[..., -1:]
@@ -46,16 +54,19 @@ def halfspace_to_lorentz(y: Tensor, c: float | Tensor) -> Tensor:
     return torch.cat((across, last), -1) / (c**0.5 * height)
 
 
+@full_precision
 def poincare_to_klein(x: Tensor, c: float | Tensor) -> Tensor:
     """2x/(1 + c|x|²)"""
     return 2 * x / (1 + c * sq(x))
 
 
+@full_precision
 def klein_to_poincare(x: Tensor, c: float | Tensor) -> Tensor:
     """x/(1 + √(1 - c|x|²))"""
     return x / (1 + (1 - c * sq(x)).sqrt())
 
 
+@full_precision
 def poincare_to_halfspace(x: Tensor, c: float | Tensor) -> Tensor:
     """(2 √c x_1, …, 2 √c x_{d-1}, 1 - c|x|²)/|√c x - e_d|²"""
     z = c**0.5 * x
@@ -63,6 +74,7 @@ def poincare_to_halfspace(x: Tensor, c: float | Tensor) -> Tensor:
     return torch.cat((2 * across, 1 - sq(z)), -1) / (sq(across) + (1 - last).square())
 
 
+@full_precision
 def halfspace_to_poincare(y: Tensor, c: float | Tensor) -> Tensor:
     """(2 y_1, …, 2 y_{d-1}, |y|² - 1)/(√c |y + e_d|²)"""
     across, height = y[..., :-1], y[..., -1:]

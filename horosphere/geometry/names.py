@@ -1,5 +1,7 @@
 """Geometries by name, for recipes and the command line."""
 
+import math
+
 from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
@@ -15,6 +17,8 @@ def geometry(name: str, dim: int, c: float = 1.0, learn: bool = False) -> Manifo
 
     "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" is any product.
     """
+    if not 0 < c < math.inf:
+        raise UserError(f"c = {c:g}: the curvature is -c, so c must be a positive number; for flat space choose euclidean")
     if name == "euclidean":
         return Euclidean()
     if name == "lorentz":
@@ -30,7 +34,7 @@ def geometry(name: str, dim: int, c: float = 1.0, learn: bool = False) -> Manifo
     factors = []
     for part in name.split("+"):
         kind, _, size = part.partition(":")
-        if not size.isdigit() or int(size) < 1 or kind == "product":
+        if not size.isdecimal() or int(size) < 1 or kind == "product":
             raise UserError(f'geometry "{name}": "{part}" should read name:dimension, as in lorentz:6+euclidean:4')
         factors.append((geometry(kind, int(size), c, learn), int(size)))
     total = sum(d for _, d in factors)

@@ -26,11 +26,12 @@ class Product(Manifold):
         if len(self.weights) != len(factors) or min(self.weights) <= 0:
             raise ValueError(f"weights {self.weights}: give one positive number for each of the {len(factors)} factors")
 
-    flat = False
+    per_coordinate = True
 
     @property
     def c(self) -> float | Tensor:
-        raise AttributeError("a product has no single curvature; ask its factors: [f.c for f in product.factors]")
+        # no AttributeError: nn.Module would replace its message
+        raise TypeError("a product has no single curvature; ask its factors: [f.c for f in product.factors]")
 
     @property
     def dim(self) -> int:
@@ -51,6 +52,7 @@ class Product(Manifold):
     def lift(self, v: Tensor) -> Tensor:
         return torch.cat([m.lift(v / w**0.5) for m, w, v in zip(self.factors, self.weights, self.split(v), strict=True)], -1)
 
+    @full_precision
     def lower(self, x: Tensor) -> Tensor:
         return torch.cat([w**0.5 * m.lower(x) for m, w, x in zip(self.factors, self.weights, self.split(x), strict=True)], -1)
 
@@ -91,9 +93,11 @@ class Product(Manifold):
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         return self._sum(lambda m, x, u, v: m.inner(x, u, v), x, u, v)
 
+    @full_precision
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
         return torch.cat([m.rgrad(x, g) / w for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)], -1)
 
+    @full_precision
     def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
         parts = zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
         return torch.cat([(m.component_sqnorm(x, g) / w).expand_as(g) for m, w, x, g in parts], -1)
@@ -119,6 +123,7 @@ class Product(Manifold):
     def point(self, u: Tensor) -> Tensor:
         return self._join(lambda m, u: m.point(u), u)
 
+    @full_precision
     def log_volume(self, v: Tensor) -> Tensor:
         parts = zip(self.factors, self.weights, self.split(v), strict=True)
         return torch.stack([m.log_volume(v / w**0.5) for m, w, v in parts]).sum(0)

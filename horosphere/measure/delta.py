@@ -118,7 +118,7 @@ def _checked(distances: Tensor) -> Tensor:
     _require_four(len(distances))
     if not distances.isfinite().all():
         raise UserError("some distances are inf or nan. δ needs a connected graph, or points inside their manifold.")
-    return distances.to(torch.float64, copy=True).fill_diagonal_(0)
+    return distances.to(torch.float64, copy=True, memory_format=torch.contiguous_format).fill_diagonal_(0)
 
 
 def _largest_component(graph: Graph) -> np.ndarray:

@@ -11,8 +11,10 @@ from torch import Tensor
 from horosphere.data.graph import Graph
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold
-from horosphere.measure.reconstruction import ENTRIES, reconstruction
+from horosphere.measure.reconstruction import reconstruction
 from horosphere.measure.sample import sample
+
+ENTRIES = 2**22  # distances at once: 32 MB in float64
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.measure.sample import sample
 
-ENTRIES = 2**22  # distances at once, 32 MB in float64; about ten times that when nothing is near what it should be near
+ENTRIES = 2**20  # distances at once, 8 MB in float64, which stays in cache; ten times that when nothing is near what it should be near
+GPU_ENTRIES = 2**24  # wider there: a kernel launch costs more than the cache saves
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def reconstruction(
     subject, target = _pairs(relations, len(points))
     starts = torch.searchsorted(subject, torch.arange(len(points) + 1))  # relations of u: target[starts[u]:starts[u + 1]]
     chosen = _choose(starts.diff().nonzero()[:, 0], nodes, seed)
-    block = block or max(1, ENTRIES // len(points))
+    block = block or max(1, (GPU_ENTRIES if points.is_cuda else ENTRIES) // len(points))
     ranks = precisions = torch.zeros((), dtype=torch.float64, device=points.device)
     count = 0
     for i in range(0, len(chosen), block):
@@ -87,7 +88,7 @@ def rank_block(distances: Tensor, rows: Tensor, row: Tensor, related: Tensor) ->
     # every relation of its row, which is all we ask.
     levels, width = length.sort().values, len(length) + 1
     order = (row * width + torch.searchsorted(levels, length)).sort().values
-    others = here.repeat_interleave(before.sum(1)) * width + torch.searchsorted(levels, distances[before])
+    others = here.repeat_interleave(before.sum(1)) * width + torch.searchsorted(levels, distances.masked_select(before))
 
     first = torch.searchsorted(row, row)
     related_before = torch.searchsorted(order, order, right=True) - first

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from horosphere.errors import UserError
+from horosphere.geometry.manifold import Curved, Manifold
 from horosphere.plots.style import BRANCHES, LINE, MUTED, PANEL, QUIET, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from horosphere.geometry.manifold import Manifold
 
 LEGIBLE = 0.6  # disk radius of the median point where the geometry sets no scale of its own
 VECTOR_LIMIT = 5_000  # more points or edges than this are one image inside a vector file
@@ -140,8 +139,7 @@ def _array(given: Any) -> np.ndarray:
 
 def _curvature(manifold: Manifold) -> float:
     """c, or 0 where there is no single one (flat space, products)."""
-    with torch.no_grad():
-        return float(getattr(manifold, "c", 0.0))
+    return float(manifold.c) if isinstance(manifold, Curved) else 0.0
 
 
 def _sizes(position: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import horosphere
 from horosphere.errors import UserError
-from horosphere.plots.style import render, write_whole
+from horosphere.files import write_whole
+from horosphere.plots.style import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

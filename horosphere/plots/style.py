@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horosphere.errors import UserError
+from horosphere.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,16 +65,3 @@ def save(figure: Figure, path: str | Path) -> None:
     if suffix not in FORMATS:
         raise UserError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
     write_whole(path, render(figure, suffix))
-
-
-def write_whole(path: str | Path, content: bytes) -> None:
-    """Write beside the target, then rename: the file is there whole, or as it was before."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -102,6 +102,7 @@ def test_diverged_embedding():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_as_on_the_cpu():
     points, relations = torch.randn(50, 3), np.array(nx.gnp_random_graph(50, 0.2, seed=0, directed=True).edges)
     there, here = (reconstruction(points, Lorentz(), relations, device=device) for device in ("cuda", "cpu"))

@@ -1,0 +1,82 @@
+"""Files and folders that are there whole, or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from horosphere.errors import UserError
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write beside the target, then rename: the file is there whole, or as it was before."""
+    path = Path(path)
+    require_parent(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> Iterator[Path]:
+    """A folder to fill beside the target; it takes the target's place when the block ends well, and vanishes when it does not."""
+    require_new_folder(path, overwrite, mark)
+    path = Path(path).resolve()
+    with TemporaryDirectory(dir=_nearest(path.parent), prefix=f".{path.name}.", ignore_cleanup_errors=True) as aside:
+        new, old = Path(aside, "new"), Path(aside, "old")
+        new.mkdir()
+        yield new
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.rename(old)
+        try:
+            new.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
+
+
+# -- complaints before the work, not after it, when its result has no place to go -------------------------------------
+
+
+def require_new_file(path: str | Path, overwrite: bool = False) -> None:
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: --out takes the name of a file here")
+    _require_new(path, overwrite)
+    require_parent(path)
+
+
+def require_new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> None:
+    """Overwrites only a folder that holds a file called `mark`: a slip in --out must not cost someone's files."""
+    path = Path(path)
+    _require_new(path, overwrite)
+    if path.exists() and not (path / mark).is_file():
+        raise UserError(f"{path} holds no {mark}, so --overwrite leaves it alone: choose another --out")
+    _require_writable(_nearest(path.resolve().parent))
+
+
+def require_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+    _require_writable(path.parent)
+
+
+def _require_new(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already: choose another --out, or pass --overwrite")
+
+
+def _require_writable(folder: Path) -> None:
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UserError(f"{folder} is no folder you may write to: choose another --out")
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that exists."""
+    return next(p for p in (folder, *folder.parents) if p.exists())

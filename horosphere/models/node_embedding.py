@@ -1,0 +1,82 @@
+"""Nodes of a graph as points: related nodes near, others far (Nickel & Kiela 2017, 2018), in any geometry.
+
+    loss(u, v) = -log  e^{-d(u,v)} / (e^{-d(u,v)} + Σ_n e^{-d(u,n)})        over relations (u, v) and negatives n
+
+A step takes some nodes with all their relations and one set of negatives for all of them, so that the distances to the negatives are one
+matrix product, and their sum is formed once a node, not once a relation. Negatives that are relations of u (or u itself) are left out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold
+from horosphere.nn import Embedding
+
+START = 1e-3  # std of the points at first: nearly all at the origin, where every direction is still open
+
+
+class NodeEmbedding(nn.Module):
+    """A table of N points of a manifold, and the loss that arranges them.
+
+    In float64: far from the origin, where leaves live, a product of float32 coordinates cannot tell siblings apart.
+    """
+
+    def __init__(self, nodes: int, dim: int, manifold: Manifold, std: float = START):
+        super().__init__()
+        self.manifold = manifold
+        self.table = Embedding(nodes, dim, manifold, std=std, dtype=torch.float64)
+
+    @property
+    def points(self) -> Tensor:
+        """(N, d)"""
+        return self.table.weight.detach()
+
+    def forward(self, batch: "Batch", negatives: Tensor) -> Tensor:
+        """Mean loss over the relations of a batch of nodes, against distinct negatives (K,)."""
+        nodes = self.table(batch.nodes)
+        positive = -self.manifold.dist(nodes[batch.row], self.table(batch.related))
+        negative = -self.manifold.pairwise(nodes, self.table(negatives))
+        negative = negative.masked_fill(batch.excluded(negatives, len(self.table.weight)), -torch.inf).logsumexp(-1)
+        return (torch.logaddexp(positive, negative[batch.row]) - positive).mean()
+
+
+@dataclass
+class Batch:
+    """Nodes (B,) and their relations: node nodes[row[i]] is related to related[i]."""
+
+    nodes: Tensor
+    row: Tensor  # (P,)
+    related: Tensor  # (P,)
+
+    def excluded(self, negatives: Tensor, total: int) -> Tensor:
+        """Which negatives (K,) are no negatives of which node.   -> (B, K) bool"""
+        column = negatives.new_full((total,), len(negatives))  # of each node; those not drawn share a last one, cut off below
+        column[negatives] = torch.arange(len(negatives), device=negatives.device)
+        excluded = torch.zeros(len(self.nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
+        excluded[self.row, column[self.related]] = True
+        excluded[torch.arange(len(self.nodes), device=negatives.device), column[self.nodes]] = True
+        return excluded[:, :-1]
+
+
+class Relations:
+    """Relations (P, 2) as rows of a compressed table on a device: all relations of any set of nodes without a search."""
+
+    def __init__(self, pairs: np.ndarray, nodes: int, device: torch.device | str = "cpu"):
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+        counts = np.bincount(pairs[:, 0], minlength=nodes)
+        self.targets = torch.as_tensor(pairs[:, 1].copy(), device=device)
+        self.counts = torch.as_tensor(counts, device=device)
+        self.starts = torch.as_tensor(np.cumsum(counts) - counts, device=device)
+        self.subjects = torch.as_tensor(np.flatnonzero(counts), device=device)  # nodes that have relations
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, nodes: Tensor) -> Batch:
+        counts = self.counts[nodes]
+        row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
+        within = torch.arange(len(row), device=nodes.device) - (counts.cumsum(0) - counts)[row]
+        return Batch(nodes, row, self.targets[self.starts[nodes][row] + within])

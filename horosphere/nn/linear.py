@@ -1,0 +1,73 @@
+"""Linear maps and hyperplane classifiers."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold, Product
+from horosphere.geometry._scalar import asinh, sq
+
+
+class Linear(nn.Linear):
+    """y = W x + w_t·time(x)/√d + b, read off as a point; W x + b in flat space.   (..., in) -> (..., out)"""
+
+    time_weight: nn.Parameter | None
+
+    def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True, out_manifold: Manifold | None = None):
+        super().__init__(in_features, out_features, bias)
+        self.manifold, self.out_manifold = manifold, out_manifold or manifold
+        # zero: time is nearly the same for every point, a random column would align them all
+        self.time_weight = nn.Parameter(self.weight.new_zeros(out_features, manifold.ambient_extra)) if manifold.ambient_extra else None
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if getattr(self, "time_weight", None) is not None:  # nn.Linear.__init__ calls this before there is one
+            nn.init.zeros_(self.time_weight)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        space, time = self.manifold.ambient(x)
+        u = F.linear(space, self.weight, self.bias)
+        if self.time_weight is not None and time is not None:
+            # /√d: the time of a normalised point is about √d, and Adam would move this column √d times faster than the rest
+            u = u + F.linear(time.to(u.dtype) / math.sqrt(self.in_features), self.time_weight)
+        return self.out_manifold.point(u)
+
+
+class Classifier(nn.Linear):
+    """Multinomial logistic regression: logits are signed distances to hyperplanes times |w|; the ordinary linear head in flat space."""
+
+    def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True):
+        super().__init__(in_features, out_features, bias)
+        self.manifold = manifold
+
+    def forward(self, x: Tensor) -> Tensor:
+        return hyperplane_logits(x, self.weight, self.bias, self.manifold)
+
+
+MAX_OFFSET = 20.0  # beyond it sinh = cosh = exp/2 to every digit of fp64; squares of x_t·cosh fit fp32 out to radius 24
+
+
+def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold) -> Tensor:
+    """|w| times the signed distance from x to the hyperplane across w at distance -b/|w| from the origin.   (..., d), (K, d), (K,) -> (..., K)
+
+    (|w|/√c)·asinh(√c (ŵ·x cosh α - x_t sinh α)), α = -√c b/|w|, x on the hyperboloid, computed as b + (|w|/√c)(asinh(…) + α). The bias is
+    the logit at the origin, and the limit c -> 0 is w·x + b. On a product the factors' logits add up, the bias shared by their number.
+    """
+    if isinstance(manifold, Product):
+        shared = None if bias is None else bias / len(manifold.dims)
+        parts = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
+        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in parts), x.new_zeros(()))  # type: ignore[arg-type]
+    space, time = manifold.ambient(x)
+    if time is None:
+        return F.linear(space, weight, bias)
+    root = manifold.c**0.5
+    # a zero row has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 would be NaN
+    length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()
+    unit = weight / length.unsqueeze(-1)
+    if bias is None:
+        return length / root * asinh(root * F.linear(space, unit))
+    near = (-root * bias / length).clamp(-MAX_OFFSET, MAX_OFFSET)  # a farther hyperplane: asinh(e^a s) = a + asinh(s), and |w|a/√c is in b
+    s = F.linear(space, root * near.cosh().unsqueeze(-1) * unit) - root * time * near.sinh()
+    return bias + length / root * (asinh(s) + near)

@@ -1,0 +1,53 @@
+"""What keeps a deep stack of layers trainable: normalisation and residual connections."""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold, Product
+
+
+class RMSNorm(nn.RMSNorm):
+    """The point whose free coordinates are RMSNorm of x's; torch's RMSNorm in flat space."""
+
+    def __init__(self, dim: int, manifold: Manifold, eps: float | None = None):
+        super().__init__(dim, eps)
+        self.manifold = manifold
+
+    def forward(self, x: Tensor) -> Tensor:
+        space, _ = self.manifold.ambient(x)
+        return self.manifold.point(F.rms_norm(space, self.normalized_shape, self.weight, self.eps))
+
+
+class Residual(nn.Module):
+    """x joined by a layer's output y; x + y in flat space.
+
+    "centroid": s·N(x + w·y) on the space part, w learned from 1, s = 4√d. N alone shrinks the stream to length about 1 and each layer
+    overwrites it; s gives it room. "additive": the point with coordinates x + y, an identity path as in flat space.
+    A product is joined factor by factor, each with its own w and d.
+    """
+
+    def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
+        super().__init__()
+        if form not in ("centroid", "additive"):
+            raise ValueError(f'residual form "{form}": choose "centroid" or "additive"')
+        self.manifold = manifold
+        self.scale = 4 * math.sqrt(dim)
+        factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
+        self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)  # type: ignore[arg-type]
+        self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        m = self.manifold
+        if isinstance(m, Product):
+            return torch.cat([part(x, y) for part, x, y in zip(self.parts, m.split(x), m.split(y), strict=True)], -1)
+        if self.weight is None:
+            return m.point(m.ambient(x)[0] + m.ambient(y)[0])
+        return m.point(self.scale * m.ambient(m.add(x, y, self.weight))[0])

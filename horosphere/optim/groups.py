@@ -1,0 +1,42 @@
+"""Which parameters are points, which are decayed, and which are left alone."""
+
+from typing import Any
+
+from torch import nn
+
+from horosphere.geometry import Manifold
+
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+
+
+def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) -> list[dict[str, Any]]:
+    """Parameter groups for `RiemannianSGD` and `RiemannianAdam`; `options` (lr, betas, …) go into every group.
+
+    - points: what a module lists in `point_parameters` lies on its `manifold`; one group a manifold, never decayed.
+    - decayed: matrices.
+    - left alone: vectors and scalars (biases, norms, scales), everything of a norm or a manifold (curvature), any name ending in "bias",
+      and tables with sparse gradients.
+    """
+    points: dict[Manifold, list[nn.Parameter]] = {}
+    decayed: list[nn.Parameter] = []
+    alone: list[nn.Parameter] = []
+    owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
+    owned.sort(key=lambda o: not _is_point(o[0], o[1]))  # points first: a table tied to a head is a table, whichever the model lists first
+    seen: set[int] = set()
+    for module, name, p in owned:
+        if id(p) in seen:
+            continue
+        seen.add(id(p))
+        if _is_point(module, name):
+            points.setdefault(module.manifold, []).append(p)  # type: ignore[arg-type]
+        elif p.ndim < 2 or name.endswith("bias") or isinstance(module, (*NORMS, Manifold)) or getattr(module, "sparse", False):
+            alone.append(p)
+        else:
+            decayed.append(p)
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": weight_decay}, {"params": alone, "weight_decay": 0.0}]
+    groups += [{"params": ps, "weight_decay": 0.0, "manifold": m} for m, ps in points.items()]
+    return [{**g, **options} for g in groups if g["params"]]
+
+
+def _is_point(module: nn.Module, name: str) -> bool:
+    return name in getattr(module, "point_parameters", ()) and not module.manifold.flat  # type: ignore[union-attr]

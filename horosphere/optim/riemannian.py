@@ -1,0 +1,249 @@
+"""Riemannian SGD and Adam as ordinary torch optimizers.
+
+A parameter group with a `manifold` holds points, one a row of the last axis; its steps follow geodesics and its momentum is carried along
+them (`Manifold.flow`). Every other group is torch's own SGD or Adam, the same code. `horosphere.optim.param_groups(model)` makes the groups.
+
+Manifolds are kept beside the groups, not in them: state_dict() holds numbers and tensors only, saves, loads and shards as torch's does.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from horosphere.geometry import Euclidean, Manifold
+
+SMALL_ROWS = 4096  # below this many rows a tensor costs its launches, not its arithmetic: such tensors are stepped together
+
+
+class _Riemannian(torch.optim.Optimizer):
+    """What both optimizers share: groups with manifolds, and the parting of a step into torch's share and ours."""
+
+    manifolds: list[Manifold]
+    _torch_step: Callable[..., Any]  # torch's own step, bare: hooks registered on the optimizer run around ours, once
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        param_group = dict(param_group)  # the caller's stays whole: its manifold is needed again by the next optimizer made from it
+        manifold = param_group.pop("manifold", None) or Euclidean()
+        if self.defaults["differentiable"]:
+            raise ValueError("steps are taken in place, without gradient: use differentiable=False, or Manifold.exp for a step to differentiate")
+        if not manifold.flat:
+            if param_group.get("weight_decay", self.defaults["weight_decay"]):
+                raise ValueError("weight decay pulls coordinates, not points: give the group on a manifold weight_decay=0 (param_groups() does)")
+            if param_group.get("nesterov", self.defaults.get("nesterov")):
+                raise ValueError("Nesterov momentum is not defined along geodesics here: use nesterov=False with a manifold")
+        super().add_param_group(param_group)
+        self.__dict__.setdefault("manifolds", []).append(manifold)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "manifolds": self.manifolds}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad(), self._hidden_from_torch() as ours:
+            self._torch_step()
+            for group, manifold, params in ours:
+                with _gathered(manifold):
+                    for batch in _batches(manifold, group, params, self._state):
+                        self._move(manifold, group, batch)
+                        if batch.origin:
+                            batch.write_back()
+        return loss
+
+    @contextmanager
+    def _hidden_from_torch(self) -> Iterator[list[tuple[dict[str, Any], Manifold, list[tuple[Tensor, Tensor]]]]]:
+        """Take away the gradients torch's step must not see (points, and sparse rows it refuses), and give them back afterwards."""
+        ours = []
+        for group, manifold in zip(self.param_groups, self.manifolds, strict=True):
+            mine = [(p, p.grad) for p in group["params"] if p.grad is not None and (not manifold.flat or p.grad.is_sparse)]
+            if mine:
+                ours.append((group, manifold, mine))
+        try:
+            for _, _, params in ours:
+                for p, _ in params:
+                    p.grad = None
+            yield ours
+        finally:
+            for _, _, params in ours:
+                for p, grad in params:
+                    p.grad = grad
+
+    def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        raise AssertionError("each optimizer says what it keeps")
+
+    def _move(self, manifold: Manifold, group: dict[str, Any], batch: "_Batch") -> None:
+        raise AssertionError("each optimizer says how it moves")
+
+
+@dataclass
+class _Batch:
+    """Points that move together, in place: x and their gradients g (..., d), and the optimizer's state of them."""
+
+    x: Tensor
+    g: Tensor
+    state: dict[str, Tensor]
+    step: int
+    origin: list[tuple[Tensor, Tensor | None]]  # where copies came from: the parameter (or shard), and which rows (None: all); empty for views
+    origin_state: list[dict[str, Tensor]]
+
+    def write_back(self) -> None:
+        sizes = [_count(p) if rows is None else len(rows) for p, rows in self.origin]
+        for name, moved in {"": self.x, **self.state}.items():
+            for (p, rows), state, part in zip(self.origin, self.origin_state, moved.split(sizes), strict=True):
+                storage = state[name] if name else p
+                if rows is None:
+                    storage.copy_(part.view_as(storage))
+                else:
+                    storage[rows] = part
+
+
+def _batches(
+    manifold: Manifold, group: dict[str, Any], params: list[tuple[Tensor, Tensor]], state_of: Callable[..., dict[str, Any]]
+) -> Iterator[_Batch]:
+    """Large tensors as they are; small ones of one width, dtype, device and step copied into one; of sparse gradients the touched rows."""
+    together: dict[Any, list[_Batch]] = {}
+    for p, grad in params:
+        if grad.is_sparse and (group["weight_decay"] or group.get("nesterov")):
+            raise ValueError("sparse gradients move only the rows they touch: give their group weight_decay=0 (param_groups() does), nesterov=False")
+        state = state_of(manifold, group, p)
+        state["step"] += 1
+        step, x, g = int(state["step"]), _local(p), _local(grad, like=p)
+        slots = {name: _local(s) for name, s in state.items() if name != "step"}
+        if g.is_sparse:
+            g = g.coalesce()
+            rows = g.indices()[0]
+            batch = _Batch(x[rows], g.values(), {name: s[rows] for name, s in slots.items()}, step, [(x, rows)], [slots])
+        else:
+            batch = _Batch(x, g, slots, step, [], [])
+        if group["maximize"]:
+            batch.g = -batch.g
+        if batch.origin or _count(x) >= SMALL_ROWS:
+            yield batch
+        else:
+            together.setdefault((x.shape[-1], x.dtype, x.device, step), []).append(batch)
+    for small in together.values():
+        yield small[0] if len(small) == 1 else _joined(small)
+
+
+def _joined(batches: list[_Batch]) -> _Batch:
+    return _Batch(
+        torch.cat([_rows(b.x) for b in batches]),
+        torch.cat([_rows(b.g) for b in batches]),
+        {name: torch.cat([_rows(b.state[name]) for b in batches]) for name in batches[0].state},
+        batches[0].step,
+        [(b.x, None) for b in batches],
+        [b.state for b in batches],
+    )
+
+
+def _rows(t: Tensor) -> Tensor:
+    """(..., d) -> (R, d)"""
+    return t.reshape(_count(t), t.shape[-1])
+
+
+def _count(t: Tensor) -> int:
+    """How many points (..., d) are."""
+    return math.prod(t.shape[:-1])
+
+
+def _local(t: Tensor, like: Tensor | None = None) -> Tensor:
+    """The rows this process holds (of `like`, for a gradient). Points are whole rows, so a shard of rows needs no communication."""
+    if not isinstance(t, DTensor):
+        return t
+    if isinstance(like, DTensor):
+        t = t.redistribute(placements=like.placements)  # a gradient may still be a sum to be taken; under FSDP it is not
+    if any(p.is_shard(t.ndim - 1) for p in t.placements):
+        raise ValueError("a point is a whole row: shard tables on the first axis, not on the last")
+    return t.to_local()
+
+
+@contextmanager
+def _gathered(manifold: Manifold) -> Iterator[None]:
+    """A learned curvature that is sharded, made whole for a while: every process needs it for its rows."""
+    sharded: list[tuple[dict[str, Any], str, Any]] = [
+        (m._parameters, name, p) for m in manifold.modules() for name, p in m._parameters.items() if isinstance(p, DTensor)
+    ]
+    try:
+        for parameters, name, p in sharded:
+            parameters[name] = p.full_tensor()
+        yield
+    finally:
+        for parameters, name, p in sharded:
+            parameters[name] = p
+
+
+class RiemannianSGD(_Riemannian, torch.optim.SGD):
+    """SGD along geodesics: buffer ← μ·buffer + rgrad, x ← exp_x(-lr·buffer), the buffer carried to the new x.
+
+    Sparse gradients move only the rows they touch, and only their buffers decay (torch's SGD moves every row that has one).
+    """
+
+    _torch_step = inspect.unwrap(torch.optim.SGD.step)
+
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, **torch_options: Any):
+        torch.optim.SGD.__init__(self, params, lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options)
+        self._step_supports_amp_scaling = False  # fused=True sets it, but would unscale only torch's share: GradScaler does it for all
+
+    def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
+        state.setdefault("step", torch.tensor(0.0))
+        if group["momentum"] and state.get("momentum_buffer") is None:  # momentum may begin after the first step
+            state["momentum_buffer"] = torch.zeros_like(p)
+        return state
+
+    def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
+        velocity = manifold.rgrad(batch.x, batch.g)
+        if group["momentum"]:
+            kept = 1.0 if batch.step == 1 else 1 - group["dampening"]  # the first buffer is the gradient itself, as in torch
+            velocity = batch.state["momentum_buffer"].mul_(group["momentum"]).add_(velocity, alpha=kept)
+        manifold.flow_(batch.x, velocity, -group["lr"])
+
+
+class RiemannianAdam(_Riemannian, torch.optim.Adam):
+    """Adam along geodesics (Bécigneul & Ganea 2019): one second moment a point, the first moment carried to the new point.
+
+    Sparse gradients move the rows they touch, and decay their moments only, on any geometry, as torch's SparseAdam does.
+    """
+
+    _torch_step = inspect.unwrap(torch.optim.Adam.step)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        **torch_options: Any,
+    ):
+        torch.optim.Adam.__init__(self, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_options)
+        self._step_supports_amp_scaling = False  # as in RiemannianSGD
+
+    def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(p)
+            per_point = p.detach() if manifold.per_coordinate else p.detach()[..., :1]
+            for name in ("exp_avg_sq", "max_exp_avg_sq")[: 1 + group["amsgrad"]]:
+                state[name] = torch.zeros_like(per_point)
+        return state
+
+    def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
+        beta1, beta2 = group["betas"]
+        first = batch.state["exp_avg"].lerp_(manifold.rgrad(batch.x, batch.g), 1 - beta1)
+        second = batch.state["exp_avg_sq"].lerp_(manifold.component_sqnorm(batch.x, batch.g), 1 - beta2)
+        if group["amsgrad"]:
+            second = torch.maximum(batch.state["max_exp_avg_sq"], second, out=batch.state["max_exp_avg_sq"])
+        scale = (second / (1 - beta2**batch.step)).sqrt_().add_(group["eps"]).reciprocal_()
+        manifold.flow_(batch.x, first, scale.mul_(-group["lr"] / (1 - beta1**batch.step)))

@@ -1,0 +1,1 @@
+"""Training. Imports nothing: `horosphere.train.embed`, `horosphere.train.compare`."""

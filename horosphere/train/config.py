@@ -1,0 +1,43 @@
+"""What decides an embedding. Imports nothing heavy: the command line reads its defaults from here."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from horosphere.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from horosphere.data import Graph
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """The same for every geometry, so that geometries compare."""
+
+    geometry: str = "lorentz"
+    dim: int = 10
+    curvature: float = 1.0
+    learn_curvature: bool = False
+    on: Literal["closure", "edges"] = "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
+    epochs: int = 200
+    batch: int = 128  # nodes a step, with all their relations
+    negatives: int = 256  # shared by the nodes of a step
+    lr: float = 0.1
+    seed: int = 0
+
+    def check(self) -> None:
+        from horosphere.geometry import geometry
+
+        for name in ("dim", "epochs", "batch", "negatives"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)}: it must be at least 1")
+        for name in ("curvature", "lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"--{name} {getattr(self, name)}: it must be a positive number")
+        geometry(self.geometry, self.dim, self.curvature)
+
+    def relations(self, graph: "Graph") -> "np.ndarray":
+        """The pairs to bring together.   -> (P, 2)"""
+        return graph.edges if graph.directed and self.on == "edges" else graph.relations()

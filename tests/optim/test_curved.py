@@ -1,0 +1,98 @@
+"""On a curved manifold both optimizers are the textbook's, and find what they should."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from horosphere.geometry import Lorentz, Poincare, lorentz_to_poincare
+from horosphere.optim import RiemannianAdam, RiemannianSGD
+from tests.optim import reference
+from tests.optim.samples import CURVATURES, CURVED, DIM, OPTIMIZERS, gradient, group, manifold, points
+
+STEPS = 6
+SGD = [{}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {"momentum": 0.5, "maximize": True}]
+ADAM = [{}, {"amsgrad": True}, {"betas": (0.5, 0.7), "eps": 1e-3}, {"maximize": True}]
+REFERENCED = [(RiemannianSGD, reference.SGD, o) for o in SGD] + [(RiemannianAdam, reference.Adam, o) for o in ADAM]
+
+
+@pytest.mark.parametrize("c", CURVATURES)
+@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize(("optimizer", "textbook", "options"), REFERENCED)
+def test_a_step_is_the_textbooks(optimizer, textbook, options, name, c):
+    m = manifold(name, c)
+    x, target = points(m, seed=1, c=c), points(m, seed=2, c=c)
+    lr = 0.05 / math.sqrt(c) if textbook is reference.Adam else 0.02  # Adam's lr is a length
+    p, slow = nn.Parameter(x.clone()), textbook(m, lr, **options)
+    fast = optimizer(group([p], m), lr=lr, **options)
+    for _ in range(STEPS):
+        p.grad = gradient(m, p, target)
+        fast.step()
+        x = slow.step(x, gradient(m, x, target))
+        torch.testing.assert_close(p.detach(), x, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("c", CURVATURES)
+@pytest.mark.parametrize(("optimizer", "options"), [(RiemannianSGD, {}), (RiemannianAdam, {}), (RiemannianAdam, {"amsgrad": True})])
+def test_geoopt_takes_the_same_steps_on_the_ball(optimizer, options, c):
+    """Without momentum: geoopt's SGD starts its buffer with the Euclidean gradient."""
+    geoopt = pytest.importorskip("geoopt")
+    m, x, target = Poincare(c), points(Poincare(c), seed=1, c=c), points(Poincare(c), seed=2, c=c)
+    p, q = nn.Parameter(x.clone()), geoopt.ManifoldParameter(x.clone(), manifold=geoopt.PoincareBallExact(c=torch.tensor(c, dtype=torch.float64)))
+    ours = optimizer(group([p], m), lr=0.03, **options)
+    theirs = getattr(geoopt.optim, optimizer.__name__)([q], lr=0.03, **options)
+    for _ in range(STEPS):
+        p.grad, q.grad = gradient(m, p, target), gradient(m, q, target)
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(p.detach(), q.detach(), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("c", CURVATURES)
+@pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS)
+def test_isometric_models_take_the_same_path(optimizer, options, c):
+    L, B = Lorentz(c), Poincare(c)
+    x, target = points(L, seed=1, c=c), points(L, seed=2, c=c)
+    p, q = nn.Parameter(x.clone()), nn.Parameter(lorentz_to_poincare(x, c))
+    on_L, on_B = optimizer(group([p], L), **options), optimizer(group([q], B), **options)
+    for _ in range(10):
+        p.grad, q.grad = gradient(L, p, target), gradient(B, q, lorentz_to_poincare(target, c))
+        on_L.step()
+        on_B.step()
+        torch.testing.assert_close(lorentz_to_poincare(p.detach(), c), q.detach(), rtol=1e-8, atol=1e-9)
+
+
+def descend(m, x, loss, optimizer, length):
+    """Minimise; `length` is how far apart things are."""
+    p, steps = nn.Parameter(x.clone()), 160
+    options = {"lr": 0.1, "momentum": 0.3} if optimizer is RiemannianSGD else {"lr": length / 10, "betas": (0.9, 0.9)}
+    fast = optimizer(group([p], m), **options)
+    schedule = torch.optim.lr_scheduler.LambdaLR(fast, lambda t: 1.0 if optimizer is RiemannianSGD else 0.95**t)
+    for _ in range(steps):
+        fast.zero_grad()
+        loss(p).backward()
+        fast.step()
+        schedule.step()
+    return p.detach()
+
+
+@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("optimizer", [RiemannianSGD, RiemannianAdam])
+def test_finds_a_target_from_far_away(optimizer, name):
+    m = manifold(name)
+    x, target = points(m, 8, seed=1, std=3.0), points(m, 8, seed=2)
+    assert m.dist(x, target).max() > 9
+    found = descend(m, x, lambda p: m.sqdist(p, target).sum(), optimizer, length=12.0)
+    assert m.dist(found, target).max() < 3e-3
+
+
+@pytest.mark.parametrize("c", CURVATURES)
+@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("optimizer", [RiemannianSGD, RiemannianAdam])
+def test_the_mean_of_two_points_is_midway(optimizer, name, c):
+    m = manifold(name, c)
+    a, b = points(m, 2, seed=3, c=c)
+    origin = torch.zeros(DIM, dtype=torch.float64)  # one point, without a leading axis
+    found = descend(m, origin, lambda p: m.sqdist(p, a) + m.sqdist(p, b), optimizer, length=3 / math.sqrt(c))
+    assert m.dist(found, m.geodesic(a, b, 0.5)) < 1e-3 * m.dist(a, b)
