@@ -1,10 +1,13 @@
 """The command line: what people type, what they read, and what is on the disk afterwards."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,7 +78,7 @@ def everything():
 
 def rows(out):
     """{first column: the rest} of a table without heads."""
-    return {name: value for name, value in (re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())}
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
 
 
 # -- embed ------------------------------------------------------------------------------------------------------------
@@ -365,7 +368,7 @@ def test_measure_delta_of_a_graph(run):
 
 
 def test_measure_delta_of_a_graph_in_parts(run):
-    Path("parts.tsv").write_text(TREE + "a\tb\n" * 1)
+    Path("parts.tsv").write_text(TREE + "a\tb\n")
     _, out, _ = run("measure", "delta", "parts.tsv")
     assert rows(out)["nodes"] == "33  (94% of them in the largest connected part, the one measured)"
 
@@ -474,23 +477,54 @@ def test_quiet_shows_no_bar(words, shown, run, monkeypatch):
 
 # -- as a process -----------------------------------------------------------------------------------------------------
 
-
-def process(*words, **options):
-    return subprocess.run([sys.executable, "-m", "horosphere.cli", *words], capture_output=True, text=True, timeout=60, **options)
+SCRIPT = Path(sys.executable).with_name("horosphere")
+NO_TORCH = """
+import sys
+from horosphere.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    sys.exit(stop.code or ("torch" in sys.modules) or ("numpy" in sys.modules))
+"""
 
 
 def test_help_is_fast_and_needs_no_torch():
-    code = "import sys; from horosphere.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     times = []
     for command in COMMANDS:
         begin = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code, command, "--help"], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-c", NO_TORCH, command, "--help"], check=True, capture_output=True)
         times.append(time.perf_counter() - begin)
-    assert min(times) < 0.5
+    assert min(times) < 0.5  # 0.1 s on an idle machine
 
 
-def test_as_a_process(tmp_path):
-    script = Path(sys.executable).with_name("horosphere")
-    done = subprocess.run([script, "embed", "tree.tsv", *SHORT], capture_output=True, text=True)
+def test_a_process_that_fails():
+    done = subprocess.run([SCRIPT, "embed", "missing.tsv"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "horosphere: missing.tsv: no such file. Check the path.\n"
+    assert set(everything()) == {"tree.tsv"}
+
+
+def test_a_terminal_without_greek_still_gets_its_table():
+    done = subprocess.run([SCRIPT, "measure", "delta", "tree.tsv"], capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
-    assert Path("runs/tree-lorentz-3/disk.png").is_file()
+    assert "2?/diameter" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
+    ours, theirs = os.openpty()
+    command = [SCRIPT, "embed", "tree.tsv", "--epochs", "1000000"]
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}) as job:
+        os.close(theirs)
+        shown = b""
+        while b"loss" not in shown:
+            shown += os.read(ours, 4096)
+        job.send_signal(signal.SIGINT)
+        with suppress(OSError):  # how Linux tells that the other end is closed
+            while more := os.read(ours, 4096):
+                shown += more
+        assert job.wait(60) == 130
+    os.close(ours)
+    assert b"embedding" in shown
+    assert b"horosphere: stopped; nothing was written" in shown
+    assert set(everything()) == {"tree.tsv"}

@@ -131,6 +131,11 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1, keepdim=True)
 
 
+def plain_sq(x: Tensor) -> Tensor:
+    """`sq` for use inside autograd functions, which torch.compile cannot nest when shapes vary."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
+
+
 class _SquaredNorm(torch.autograd.Function):
     """|x|² in one pass: `x.square().sum()` writes the squares to memory first, 20x slower on large tensors."""
 
@@ -138,7 +143,7 @@ class _SquaredNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
+        return plain_sq(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

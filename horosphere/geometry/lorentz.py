@@ -20,6 +20,7 @@ from horosphere.geometry._scalar import (
     dot,
     excess_to_dist,
     excess_to_sqdist,
+    plain_sq,
     safe_sqrt,
     sinhc,
     sq,
@@ -210,12 +211,12 @@ class _Excess(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor, c: float | Tensor) -> Tensor:
-        x2, y2, d = sq(x), sq(y), x - y
-        d2, xy = sq(d), dot(x, y)
+        x2, y2, d = plain_sq(x), plain_sq(y), x - y
+        d2, xy = plain_sq(d), dot(x, y)
         xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         short = torch.where(x2 < y2, x, y)
         short2 = torch.minimum(x2, y2)
-        across2 = sq(d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short)
+        across2 = plain_sq(d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short)
         below = xt * yt + xy + 1 / c
         same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
         below = 1 / c + xt * yt
@@ -231,7 +232,7 @@ class _Excess(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, y, u, *tensor_c = ctx.saved_tensors
         c = tensor_c[0] if tensor_c else ctx.c
-        x2, y2, d, xy = sq(x), sq(y), x - y, dot(x, y)
+        x2, y2, d, xy = plain_sq(x), plain_sq(y), x - y, dot(x, y)
         xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         rise = dot(d, x + y) / (xt + yt)
         gx = grad * c * _Excess._slope(x, y, d, x2, y2, xy, xt, yt, rise, c) if ctx.needs_input_grad[0] else None
@@ -254,11 +255,11 @@ class _Excess(torch.autograd.Function):
         """
         far, same_side = c * x2 > 1, xy > 0
         x2 = torch.where(far, x2, 1.0)
-        dx, shorter = dot(d, x), torch.where(far & (y2 < sq(d)), -y, d)
+        dx, shorter = dot(d, x), torch.where(far & (y2 < plain_sq(d)), -y, d)
         across = shorter - torch.where(far, dot(shorter, x) / x2, 0.0) * x
         across = across - torch.where(far, dot(across, x) / x2, 0.0) * x  # again: rounding left ε|d| along x, more than belongs there
         below = xt * (yt + xt * torch.where(same_side, xy, 0.0) / x2)  # divided by |x|² on both sides: |x|³|y| overflows first
-        sum_same = (dx / x2 * (1 + xy / x2) / c + sq(across)) / below
+        sum_same = (dx / x2 * (1 + xy / x2) / c + plain_sq(across)) / below
         coefficient = torch.where(same_side, sum_same, yt / xt - xy / x2)
         return across + torch.where(far, coefficient, -rise / xt) * x
 
@@ -274,11 +275,12 @@ class _Pairwise(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor, c: float | Tensor) -> tuple[Tensor, Tensor]:
-        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
         product = (c * torch.cat((xt, x), -1)) @ torch.cat((yt, -y), -1).mT
         u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
-        sinh = (u + 2).sqrt_().mul_(u.sqrt())  # √(u(u + 2)) overflows from dist = 44 in fp32
-        return u.add_(sinh).log1p_().div_(c**0.5), sinh
+        sinh = (u + 2).sqrt_() * u.sqrt()  # √(u(u + 2)) overflows from dist = 44 in fp32
+        # both results from operations that are not in place: torch 2.11 compiles a result changed in place as it was before
+        return u.add_(sinh).log1p_() / c**0.5, sinh
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -291,7 +293,7 @@ class _Pairwise(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         x, y, dist, sinh, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
-        xt, yt = (1 / c + sq(x)).sqrt(), (1 / c + sq(y)).sqrt()
+        xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
         if torch.is_grad_enabled():  # to be differentiated again: the saved sinh does not depend on x and y for autograd
             sinh = (c**0.5 * dist).sinh()
         slope = grad / sinh.masked_fill(sinh == 0, torch.inf)  # gradient 0 at x = y
@@ -314,7 +316,7 @@ class _AmbientSum(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weights: Tensor | None, c: float | Tensor) -> tuple[Tensor, Tensor]:
-        xt = (1 / c + sq(x)).sqrt()
+        xt = (1 / c + plain_sq(x)).sqrt()
         if weights is None:
             return x.sum(-2), xt.sum(-2)
         row = weights.unsqueeze(-2)
@@ -330,7 +332,7 @@ class _AmbientSum(torch.autograd.Function):
     def backward(ctx: Any, gz: Tensor, gt: Tensor) -> tuple[Tensor | None, ...]:
         x, weights, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
-        xt = (1 / c + sq(x)).sqrt()
+        xt = (1 / c + plain_sq(x)).sqrt()
         gz, gt = gz.unsqueeze(-2), gt.unsqueeze(-2)
         per_time = gt / xt  # (..., N, 1)
         gx = gw = gc = None

@@ -195,7 +195,7 @@ class Curved(Manifold):
         super().__init__()
         if not 0 < c < math.inf:
             raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
-        self._fixed_c = float(c)
+        self._fixed_c = repr(float(c))  # as text: torch.compile would make a number of it that may vary, and cannot pass that to an autograd function
         self.learn = learn
         if learn:
             self.register_buffer("c0", torch.full((1,), float(c)))
@@ -204,7 +204,7 @@ class Curved(Manifold):
     @property
     def c(self) -> float | Tensor:
         if not self.learn:
-            return self._fixed_c
+            return float(self._fixed_c)
         ratio = self.log_ratio.float() if self.log_ratio.dtype in HALF else self.log_ratio
         return self.c0.to(ratio.dtype) * (self._LOG_BOUND * (ratio / self._LOG_BOUND).tanh()).exp()
 

@@ -54,6 +54,7 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
 
     (|w|/√c)·asinh(√c (ŵ·x cosh α - x_t sinh α)), α = -√c b/|w|, x on the hyperboloid, computed as b + (|w|/√c)(asinh(…) + α). The bias is
     the logit at the origin, and the limit c -> 0 is w·x + b. On a product the factors' logits add up, the bias shared by their number.
+    One matrix product, with its noise: right for points within √c r = log(1/ε)/2 (8 in fp32), or farther but not straight along w.
     """
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
@@ -63,11 +64,12 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     if time is None:
         return F.linear(space, weight, bias)
     root = manifold.c**0.5
+    root = root.to(weight.dtype) if isinstance(root, Tensor) else root  # a learned c stays fp32 in a bf16 model
     # a zero row has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 would be NaN
     length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()
     unit = weight / length.unsqueeze(-1)
     if bias is None:
         return length / root * asinh(root * F.linear(space, unit))
-    near = (-root * bias / length).clamp(-MAX_OFFSET, MAX_OFFSET)  # a farther hyperplane: asinh(e^a s) = a + asinh(s), and |w|a/√c is in b
+    near = (-root * bias / length).clamp(-MAX_OFFSET, MAX_OFFSET)  # asinh(…) + α no longer changes with α out there
     s = F.linear(space, root * near.cosh().unsqueeze(-1) * unit) - root * time * near.sinh()
     return bias + length / root * (asinh(s) + near)

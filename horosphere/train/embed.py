@@ -33,6 +33,7 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
     torch.manual_seed(config.seed)
     manifold = geometry(config.geometry, config.dim, config.curvature, config.learn_curvature)
     model = NodeEmbedding(len(graph), config.dim, manifold).to(device)
+    loss_of = torch.compile(model, dynamic=True) if torch.device(device).type == "cuda" else model  # hundreds of small kernels otherwise
     relations = Relations(config.relations(graph), len(graph), device)
     optimizer = RiemannianAdam(param_groups(model), lr=config.lr)
     curvature = set(manifold.parameters())
@@ -48,7 +49,7 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = peak * schedule(step / total)
             negatives = torch.randint(len(graph), (config.negatives,), generator=generator, device=device).unique()
-            loss = model(relations.batch(nodes), negatives)
+            loss = loss_of(relations.batch(nodes), negatives)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

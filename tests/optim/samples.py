@@ -67,7 +67,7 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int, rows: in
         loss = nn.functional.cross_entropy(net(i), i % 2)
         loss.backward()
         optimizer.step()
-    return float(loss)
+    return loss.item()
 
 
 def values(net: nn.Module) -> list[Tensor]:

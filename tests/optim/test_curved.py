@@ -13,7 +13,7 @@ from tests.optim.samples import CURVATURES, CURVED, DIM, OPTIMIZERS, gradient, g
 
 STEPS = 6
 SGD = [{}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {"momentum": 0.5, "maximize": True}]
-ADAM = [{}, {"amsgrad": True}, {"betas": (0.5, 0.7), "eps": 1e-3}, {"maximize": True}]
+ADAM = [{}, {"amsgrad": True, "betas": (0.9, 0.5)}, {"betas": (0.5, 0.7), "eps": 1e-3}, {"maximize": True}]
 REFERENCED = [(RiemannianSGD, reference.SGD, o) for o in SGD] + [(RiemannianAdam, reference.Adam, o) for o in ADAM]
 
 
@@ -26,10 +26,10 @@ def test_a_step_is_the_textbooks(optimizer, textbook, options, name, c):
     lr = 0.05 / math.sqrt(c) if textbook is reference.Adam else 0.02  # Adam's lr is a length
     p, slow = nn.Parameter(x.clone()), textbook(m, lr, **options)
     fast = optimizer(group([p], m), lr=lr, **options)
-    for _ in range(STEPS):
-        p.grad = gradient(m, p, target)
+    for t in range(STEPS):
+        p.grad = 0.6**t * gradient(m, p, target)  # smaller and smaller: amsgrad remembers the largest
         fast.step()
-        x = slow.step(x, gradient(m, x, target))
+        x = slow.step(x, 0.6**t * gradient(m, x, target))
         torch.testing.assert_close(p.detach(), x, rtol=1e-9, atol=1e-10)
 
 
@@ -87,8 +87,7 @@ def test_finds_a_target_from_far_away(optimizer, name):
     assert m.dist(found, target).max() < 3e-3
 
 
-@pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize(("name", "c"), [*(("lorentz", c) for c in CURVATURES), ("poincare", 4.0), ("product", 0.1)])
 @pytest.mark.parametrize("optimizer", [RiemannianSGD, RiemannianAdam])
 def test_the_mean_of_two_points_is_midway(optimizer, name, c):
     m = manifold(name, c)
