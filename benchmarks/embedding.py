@@ -66,7 +66,9 @@ def versus(name: str, graph: Graph, config: EmbedConfig, rank_nodes: int | None)
 def long_run(graph: Graph, config: EmbedConfig, device: str) -> None:
     begin = time.perf_counter()
     seconds, rank, mean_precision = horosphere_side(graph, config, device, None)
-    shape = f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, lr {config.lr:g}, seed {config.seed}"
+    shape = (
+        f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, lr {config.lr:g}, seed {config.seed}"
+    )
     took = f"{seconds * config.epochs:.0f} s training ({seconds * 1e3:.0f} ms an epoch), {time.perf_counter() - begin:.0f} s with evaluation"
     print(f"{config.geometry:10} mean rank {rank:7.2f}  mAP {mean_precision:.3f}  {shape}: {took} on {device}", flush=True)
 

@@ -230,8 +230,9 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
 
     default = EmbedConfig()
 
-    def number(name: str, kind: Any, value: float, text: str) -> None:
-        parser.add_argument(f"--{name}", metavar="X" if kind is float else "N", type=kind, default=value, help=f"{text} (default {value:g})")
+    def number(name: str, kind: Any, value: float | None, text: str) -> None:
+        shown = text if value is None else f"{text} (default {value:g})"
+        parser.add_argument(f"--{name}", metavar="X" if kind is float else "N", type=kind, default=value, help=shown)
 
     number("dim", _positive, dim, "dimensions")
     number("curvature", float, default.curvature, "c of the curved parts, whose curvature is -c")
@@ -239,7 +240,7 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
     on = "relate each node to all its ancestors, or to its parents only (default closure)"
     parser.add_argument("--on", choices=("closure", "edges"), default=default.on, help=on)
     number("epochs", _positive, default.epochs, "passes over the data")
-    number("batch", _positive, default.batch, "nodes a step")
+    number("batch", _positive, default.batch, "nodes a step (default: an eighth of them, 32 to 2048)")
     number("negatives", _positive, default.negatives, "random nodes a step pushes away")
     number("lr", float, default.lr, "learning rate at its peak")
     number("seed", _seed, default.seed, "of all randomness")

@@ -104,8 +104,8 @@ def coshm1(q: Tensor) -> Tensor:
 
 def safe_sqrt(q: Tensor) -> Tensor:
     """√q with gradient 0 at 0, where √ has none."""
-    positive = q > 0
-    return torch.where(positive, torch.where(positive, q, 1.0).sqrt(), 0.0)
+    zero = q <= 0  # not "positive = q > 0": a NaN must stay one
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, q).sqrt())
 
 
 # u = cosh(√c·dist) - 1 is what the manifolds compute without cancellation; s = u/2 = sinh²(√c·dist/2).
@@ -172,7 +172,7 @@ class _Asinh(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (s,) = ctx.saved_tensors
-        return grad * (1 + s.square()).rsqrt()
+        return grad / torch.hypot(s, s.new_ones(()))
 
 
 def sq(x: Tensor) -> Tensor:

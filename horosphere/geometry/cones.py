@@ -1,6 +1,6 @@
 """Entailment cones (Ganea et al. 2018; Le et al. 2019): x entails y when y lies in the cone at x that opens away from the origin.
 
-    y in cone(x)   iff   exterior_angle(x, y) <= half_aperture(x)
+y in cone(x)   iff   exterior_angle(x, y) <= half_aperture(x)
 """
 
 import math

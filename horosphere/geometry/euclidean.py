@@ -49,12 +49,19 @@ class Euclidean(Manifold):
         return torch.cdist(x, y)
 
     @full_precision
+    def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
+        """√(dist² + noise), noise = ε(d + 4)·(|x|² + max|y|²) of the product"""
+        noise = torch.finfo(x.dtype).eps * (x.shape[-1] + 4) * (sq(x).squeeze(-1) + sq(y).max())
+        return (dist.square() + noise).sqrt()
+
+    @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         """<x - p, w>/|w|"""
         return (dot(x - p, w) / sq(w).sqrt()).squeeze(-1)
 
     @full_precision
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        _, u, v = torch.broadcast_tensors(x, u, v)
         return dot(u, v).squeeze(-1)
 
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:

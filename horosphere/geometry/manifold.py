@@ -27,7 +27,7 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         first = tensors[0]
-        if torch.is_autocast_enabled(first.device.type):
+        if first.device.type != "meta" and torch.is_autocast_enabled(first.device.type):  # meta has no autocast to ask for
             with torch.autocast(first.device.type, enabled=False):
                 return wrapper(*args, **kwargs)
         if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
@@ -35,7 +35,7 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
         up: list[Any] = [a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for a in args]
         up_named = {k: a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for k, a in kwargs.items()}
         out: Any = method(*up, **up_named)  # type: ignore[arg-type]
-        return tuple(o.to(first.dtype) for o in out) if isinstance(out, tuple) else out.to(first.dtype)
+        return tuple(o.to(first.dtype) for o in out) if isinstance(out, tuple) else out.to(first.dtype)  # type: ignore[return-value]
 
     return wrapper
 
@@ -116,6 +116,10 @@ class Manifold(nn.Module, ABC):
         in fp64 or with `dist`.
         """
 
+    @abstractmethod
+    def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
+        """The most that `pairwise` may report for a pair this far apart, noise included.   (N, d), (M, d), (N,) -> (N,)"""
+
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin.   (..., d) -> (...)"""
@@ -190,16 +194,22 @@ class Curved(Manifold):
     """Constant curvature -c, fixed (a float) or learned (c = c₀·exp(bounded ratio): positive, exact at the start, within 1/100 … 100 of c₀)."""
 
     _LOG_BOUND = math.log(100.0)
+    c0: Tensor
 
     def __init__(self, c: float = 1.0, learn: bool = False):
         super().__init__()
         if not 0 < c < math.inf:
             raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
-        self._fixed_c = repr(float(c))  # as text: torch.compile would make a number of it that may vary, and cannot pass that to an autograd function
+        self._fixed_c = repr(float(c))  # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
         self.learn = learn
         if learn:
             self.register_buffer("c0", torch.full((1,), float(c)))
             self.log_ratio = nn.Parameter(torch.zeros(1))  # shape (1,): sharding cannot cut a scalar
+
+    def reset_parameters(self) -> None:
+        if self.learn:
+            nn.init.constant_(self.c0, float(self._fixed_c))
+            nn.init.zeros_(self.log_ratio)
 
     @property
     def c(self) -> float | Tensor:

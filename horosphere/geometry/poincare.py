@@ -57,8 +57,11 @@ class Poincare(Curved):
     @makes_points
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         """x ⊕ tanh(√c λ|v|/2) v/(√c|v|)"""
-        half = v / self._gap(x)
-        return self._add(x, tanhc(self.c * sq(half)) * half)
+        gap = self._gap(x)
+        half = v / gap
+        step = tanhc(self.c * sq(half)) * half
+        step2 = self.c * sq(step)
+        return x + gap * (step + step2 * x) / (gap * (1 - step2) + self.c * sq(x + step))  # x itself, to the last digit, where v = 0
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -96,6 +99,10 @@ class Poincare(Curved):
     @full_precision
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         return self._hyperboloid().pairwise(poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c))
+
+    @full_precision
+    def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
+        return self._hyperboloid().pairwise_reach(poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c), dist)
 
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:

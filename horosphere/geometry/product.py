@@ -20,13 +20,14 @@ class Product(Manifold):
         super().__init__()
         if not factors:
             raise ValueError("Product() is empty: give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))")
-        self.factors = nn.ModuleList(m for m, _ in factors)
+        self.factors = nn.ModuleList(m for m, _ in factors)  # type: ignore[assignment]
         self.dims = [d for _, d in factors]
         self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
         if len(self.weights) != len(factors) or min(self.weights) <= 0:
             raise ValueError(f"weights {self.weights}: give one positive number for each of the {len(factors)} factors")
 
     per_coordinate = True
+    factors: Sequence[Manifold]
 
     @property
     def c(self) -> float | Tensor:
@@ -85,6 +86,11 @@ class Product(Manifold):
     @full_precision
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         return safe_sqrt(self._sum(lambda m, x, y: m.pairwise(x, y).square(), x, y))
+
+    @full_precision
+    def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
+        """dist + √Σ wᵢ reachᵢ(0)²: each factor's noise adds at most what it makes of 0"""
+        return dist + self._sum(lambda m, x, y: m.pairwise_reach(x, y, torch.zeros_like(dist)).square(), x, y).sqrt()
 
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         raise TypeError("hyperplanes of a product are not totally geodesic; take the distance on each factor, product.split(x)")

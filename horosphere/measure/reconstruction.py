@@ -45,7 +45,7 @@ def reconstruction(
     A tie with an unrelated node counts against, as in scikit-learn: points that all coincide must not look perfect.
 
     nodes: evaluate these only, or that many drawn by `seed`; those without relations are left out. block: nodes at once.
-    In float64: one GEMM gives all distances of a block, and in float32 its noise at radius 5 would reorder neighbours.
+    In float64, by one matrix product a block and `dist` for the near ones.
     """
     points = points.to(device=device, dtype=torch.float64)
     subject, target = _pairs(relations, len(points))
@@ -60,7 +60,7 @@ def reconstruction(
         row = torch.arange(len(rows)).repeat_interleave(sizes)
         related = target[(starts[rows + 1] - sizes.cumsum(0))[row] + torch.arange(len(row))]
         rows, row, related, sizes = (index.to(points.device) for index in (rows, row, related, sizes))
-        rank, precision = rank_block(manifold.pairwise(points[rows], points), rows, row, related)
+        rank, precision = _rank_block(points, manifold, rows, row, related)
         ranks = ranks + rank.sum()
         precisions = precisions + (torch.zeros_like(sizes, dtype=precision.dtype).index_add_(0, row, precision) / sizes).sum()
         count += len(row)
@@ -69,26 +69,29 @@ def reconstruction(
     return Reconstruction(float(ranks) / count, float(precisions) / len(chosen), len(chosen))
 
 
-def rank_block(distances: Tensor, rows: Tensor, row: Tensor, related: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.   (B, N), (B,), (P,), (P,) -> (P,), (P,)
+def _rank_block(points: Tensor, manifold: Manifold, rows: Tensor, row: Tensor, related: Tensor) -> tuple[Tensor, Tensor]:
+    """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.   (N, d), (B,), (P,), (P,) -> (P,), (P,)
 
-    rows: the node that each row belongs to. row (sorted, every row at least once), related: the P pairs. Overwrites distances.
-    Nodes beyond a row's farthest relation change nothing, so only the few before it are looked up; no row is sorted.
+    rows: the node that each row belongs to. row (sorted, every row at least once), related: the P pairs.
+    Nodes beyond a row's farthest relation change nothing. One matrix product finds the few that may be before it, `dist` decides: the
+    product alone cannot order neighbours far from the origin. No row is sorted.
     """
     here = torch.arange(len(rows), device=rows.device)
-    distances[here, rows] = 0.0  # a GEMM leaves noise there, a diverged embedding nan
-    if not distances.sum().isfinite():
+    length = manifold.dist(points[rows[row]], points[related])
+    if not length.sum().isfinite():
         raise UserError("some distances are inf or nan: the embedding diverged, or touches the boundary of its ball. Lower the learning rate.")
-    length = distances[row, related]
     farthest = length.new_zeros(len(rows)).scatter_reduce_(0, row, length, "amax")
-    distances[row, related] = distances[here, rows] = torch.inf
-    before = distances <= farthest[:, None]
+    near = manifold.pairwise(points[rows], points) <= manifold.pairwise_reach(points[rows], points, farthest)[:, None]
+    near[row, related] = near[here, rows] = False
+    other_row, other = near.nonzero(as_tuple=True)
+    other_length = torch.cat([manifold.dist(points[rows[i]], points[j]) for i, j in zip(other_row.split(ENTRIES), other.split(ENTRIES), strict=True)])
 
     # (row, distance) as one integer: a distance is the number of relations in the whole block that are closer. That orders it exactly against
-    # every relation of its row, which is all we ask.
+    # every relation of its row, which is all we ask; a node beyond all of them counts for none.
     levels, width = length.sort().values, len(length) + 1
     order = (row * width + torch.searchsorted(levels, length)).sort().values
-    others = here.repeat_interleave(before.sum(1)) * width + torch.searchsorted(levels, distances.masked_select(before))
+    before = other_length <= farthest[other_row]
+    others = other_row[before] * width + torch.searchsorted(levels, other_length[before])
 
     first = torch.searchsorted(row, row)
     related_before = torch.searchsorted(order, order, right=True) - first

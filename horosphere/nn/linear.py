@@ -59,7 +59,7 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
         parts = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
-        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in parts), x.new_zeros(()))  # type: ignore[arg-type]
+        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in parts), x.new_zeros(()))
     space, time = manifold.ambient(x)
     if time is None:
         return F.linear(space, weight, bias)

@@ -37,7 +37,7 @@ class Residual(nn.Module):
         self.manifold = manifold
         self.scale = 4 * math.sqrt(dim)
         factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
-        self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)  # type: ignore[arg-type]
+        self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)
         self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None
 
     def reset_parameters(self) -> None:

@@ -22,7 +22,7 @@ def tree_report(name: str, graph: Graph, comparison: Comparison) -> Report:
     )
     report.section("The comparison")
     heads, cells = comparison.cells()
-    budget = f"{config.epochs} epochs, {config.batch} nodes a step, {config.negatives} negatives, learning rate {config.lr:g}; "
+    budget = f"{config.epochs} epochs, {config.batch_for(len(graph))} nodes a step, {config.negatives} negatives, learning rate {config.lr:g}; "
     over = f"Mean ± standard deviation over {comparison.seeds} seeds." if comparison.seeds > 1 else "One seed."
     report.table(heads, cells, highlight=0, caption=f"{over} Each geometry had {budget}time is of one seed.")
     report.text(comparison.verdict())

@@ -18,25 +18,28 @@ class EmbedConfig:
 
     geometry: str = "lorentz"
     dim: int = 10
-    curvature: float = 1.0
+    curvature: float = 0.1  # also sets the temperature: distances enter a softmax, and at c = 1 it drives points far out before they are in order
     learn_curvature: bool = False
     on: Literal["closure", "edges"] = "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
     epochs: int = 200
-    batch: int = 128  # nodes a step, with all their relations
+    batch: int | None = None  # nodes a step, with all their relations; None: an eighth of them, 32 to 2048
     negatives: int = 256  # shared by the nodes of a step
-    lr: float = 0.1
+    lr: float = 0.3
     seed: int = 0
 
     def check(self) -> None:
         from horosphere.geometry import geometry
 
         for name in ("dim", "epochs", "batch", "negatives"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: it must be at least 1")
         for name in ("curvature", "lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"--{name} {getattr(self, name)}: it must be a positive number")
         geometry(self.geometry, self.dim, self.curvature)
+
+    def batch_for(self, nodes: int) -> int:
+        return self.batch or min(2048, max(32, nodes // 8))
 
     def relations(self, graph: "Graph") -> "np.ndarray":
         """The pairs to bring together.   -> (P, 2)"""

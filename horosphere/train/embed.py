@@ -40,12 +40,13 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
     peaks = [config.lr * (CURVATURE_PACE if curvature.issuperset(group["params"]) else 1.0) for group in optimizer.param_groups]
     generator = torch.Generator(device).manual_seed(config.seed)
     subjects = relations.subjects
-    total = config.epochs * math.ceil(len(subjects) / config.batch)
+    batch = config.batch_for(len(subjects))
+    total = config.epochs * math.ceil(len(subjects) / batch)
 
     begin, step = time.perf_counter(), 0
     for epoch in range(config.epochs):
         epoch_loss = torch.zeros((), dtype=torch.float64, device=device)
-        for nodes in subjects[torch.randperm(len(subjects), generator=generator, device=device)].split(config.batch):
+        for nodes in subjects[torch.randperm(len(subjects), generator=generator, device=device)].split(batch):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = peak * schedule(step / total)
             negatives = torch.randint(len(graph), (config.negatives,), generator=generator, device=device).unique()

@@ -107,3 +107,19 @@ def test_on_a_gpu_as_on_the_cpu():
     points, relations = torch.randn(50, 3), np.array(nx.gnp_random_graph(50, 0.2, seed=0, directed=True).edges)
     there, here = (reconstruction(points, Lorentz(), relations, device=device) for device in ("cuda", "cpu"))
     assert (there.mean_rank, there.map) == pytest.approx((here.mean_rank, here.map))
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(), Poincare()])
+def test_neighbours_far_from_the_origin_keep_their_order(manifold):
+    """At radius 18 the matrix product reports distances of about 1 for points 0.01 apart, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    base = torch.tensor([[18.0, 0, 0]], dtype=torch.float64)
+    offsets = 0.02 * torch.randn(12, 3, generator=generator, dtype=torch.float64)
+    points = manifold.lift(base)
+    points = manifold.exp(points, manifold.transport(offsets, torch.zeros_like(base), points).expand(12, -1))
+    distances = torch.stack([manifold.dist(p, points) for p in points])
+    relations = [(u, v) for u in range(12) for v in distances[u].argsort()[1:4].tolist()]
+    found = reconstruction(points, manifold, np.array(relations))
+    assert (found.mean_rank, found.map) == (1, 1)
+    noisy = manifold.pairwise(points, points)
+    assert not torch.equal(noisy.argsort(-1), distances.argsort(-1))  # why the near ones are measured again
