@@ -72,8 +72,8 @@ def _embed(args: argparse.Namespace) -> None:
         draw_disk(result.points, result.manifold, graph.edges, graph.labels, depth=depth, title=title, path=folder / "disk.png")
 
     rows = [["nodes", f"{len(graph):,}"], ["relations", f"{len(relations):,}"], ["geometry", f"{config.geometry}, {config.dim} dimensions"]]
-    if curved := [f"{-float(m.c):.3g}" for m in result.manifold.modules() if isinstance(m, Curved) and m.learn]:
-        rows.append(["curvature", f"{', '.join(curved)} (learned)"])
+    if curved := [f"{-float(m.c):.3g}" for m in result.manifold.modules() if isinstance(m, Curved)]:
+        rows.append(["curvature", ", ".join(curved) + (" (learned)" if config.learn_curvature else "")])
     rows += [["mean rank", f"{score.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{score.map:.3f}  (1 is perfect)"]]
     rows.append(["radius", f"mean {spread.mean:.2f}, largest {spread.max:.2f}"])
     if depth is not None:
@@ -235,14 +235,14 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
         parser.add_argument(f"--{name}", metavar="X" if kind is float else "N", type=kind, default=value, help=shown)
 
     number("dim", _positive, dim, "dimensions")
-    number("curvature", float, default.curvature, "c of the curved parts, whose curvature is -c")
+    number("curvature", float, default.curvature, "c of the curved parts, whose curvature is -c (default: 3/(d-1)² in d dimensions)")
     parser.add_argument("--learn-curvature", action="store_true", help="let training choose the curvature")
     on = "relate each node to all its ancestors, or to its parents only (default closure)"
     parser.add_argument("--on", choices=("closure", "edges"), default=default.on, help=on)
     number("epochs", _positive, default.epochs, "passes over the data")
     number("batch", _positive, default.batch, "nodes a step (default: an eighth of them, 32 to 2048)")
     number("negatives", _positive, default.negatives, "random nodes a step pushes away")
-    number("lr", float, default.lr, "learning rate at its peak")
+    number("lr", float, default.lr, "learning rate at its peak, in curvature radii")
     number("seed", _seed, default.seed, "of all randomness")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, or auto (default)")
 

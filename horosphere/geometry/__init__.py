@@ -16,7 +16,7 @@ from horosphere.geometry.maps import (
     poincare_to_klein,
     poincare_to_lorentz,
 )
-from horosphere.geometry.names import GEOMETRIES, geometry
+from horosphere.geometry.names import GEOMETRIES, geometry, matched_curvature
 from horosphere.geometry.poincare import Poincare
 from horosphere.geometry.product import Product
 from horosphere.geometry.wrapped_normal import WrappedNormal
@@ -39,6 +39,7 @@ __all__ = [
     "lorentz_to_halfspace",
     "lorentz_to_klein",
     "lorentz_to_poincare",
+    "matched_curvature",
     "poincare_to_halfspace",
     "poincare_to_klein",
     "poincare_to_lorentz",

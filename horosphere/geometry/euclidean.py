@@ -67,8 +67,8 @@ class Euclidean(Manifold):
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
         return g
 
-    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
-        return g.square()
+    def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
+        return g * r
 
     @full_precision
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:

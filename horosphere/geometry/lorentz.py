@@ -66,9 +66,8 @@ class Lorentz(Curved):
         n2 = self._sqnorm(x, v)
         q = self.c * n2 * t**2
         ch, sh = 1 + coshm1(q), sinhc(q)
-        moved = (ch * x).addcmul_(t * sh, v)
-        v.mul_(ch).addcmul_(self.c * t * n2 * sh, x)
-        x.copy_(moved)
+        x.mul_(ch).addcmul_(t * sh, v)
+        v.div_(ch).addcmul_(self.c * t * n2 * sh / ch, x)  # in terms of the new x, since cosh² - sinh² = 1: no copy of the old one
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -138,11 +137,6 @@ class Lorentz(Curved):
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
         """g + c (x·g) x: the inverse of the metric I - x xᵀ/x_t²"""
         return torch.addcmul(g, self.c * dot(x, g), x)
-
-    @full_precision
-    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
-        """|g|² + c (x·g)²"""
-        return sq(g) + self.c * dot(x, g).square()
 
     @full_precision
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:

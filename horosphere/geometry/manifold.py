@@ -145,9 +145,9 @@ class Manifold(nn.Module, ABC):
         """Riemannian gradient from the gradient g autograd gives for the stored coordinates: metric⁻¹ g."""
 
     @abstractmethod
-    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
-        """|rgrad(x, g)|² as Adam's second moment keeps it: one number a point (..., 1) where coordinates have no meaning of their
-        own, one a coordinate (..., d) in flat space."""
+    def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
+        """|r|² of r = rgrad(x, g), which is g·r, as Adam's second moment keeps it: one number a point (..., 1) where coordinates have no
+        meaning of their own, one a coordinate (..., d) in flat space."""
 
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -222,5 +222,5 @@ class Curved(Manifold):
         return f"c={float(torch.as_tensor(self.c).detach()):g}" + (", learn=True" if self.learn else "")
 
     @full_precision
-    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
-        return dot(g, self.rgrad(x, g))  # gᵀ metric⁻¹ g
+    def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
+        return dot(g, r)

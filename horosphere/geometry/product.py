@@ -104,9 +104,8 @@ class Product(Manifold):
         return torch.cat([m.rgrad(x, g) / w for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)], -1)
 
     @full_precision
-    def component_sqnorm(self, x: Tensor, g: Tensor) -> Tensor:
-        parts = zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
-        return torch.cat([(m.component_sqnorm(x, g) / w).expand_as(g) for m, w, x, g in parts], -1)
+    def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
+        return self._join(lambda m, g, r: m.component_sqnorm(g, r).expand_as(g), g, r)
 
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         return self._join(lambda m, x: m.midpoint(x, weights), x)

@@ -241,8 +241,9 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
 
     def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
         beta1, beta2 = group["betas"]
-        first = batch.state["exp_avg"].lerp_(manifold.rgrad(batch.x, batch.g), 1 - beta1)
-        second = batch.state["exp_avg_sq"].lerp_(manifold.component_sqnorm(batch.x, batch.g), 1 - beta2)
+        gradient = manifold.rgrad(batch.x, batch.g)
+        first = batch.state["exp_avg"].lerp_(gradient, 1 - beta1)
+        second = batch.state["exp_avg_sq"].lerp_(manifold.component_sqnorm(batch.g, gradient), 1 - beta2)
         if group["amsgrad"]:
             second = torch.maximum(batch.state["max_exp_avg_sq"], second, out=batch.state["max_exp_avg_sq"])
         scale = (second / (1 - beta2**batch.step)).sqrt_().add_(group["eps"]).reciprocal_()

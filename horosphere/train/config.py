@@ -18,13 +18,13 @@ class EmbedConfig:
 
     geometry: str = "lorentz"
     dim: int = 10
-    curvature: float = 0.1  # also sets the temperature: distances enter a softmax, and at c = 1 it drives points far out before they are in order
+    curvature: float | None = None  # c of the curved parts; None: `matched_curvature` of their dimension
     learn_curvature: bool = False
     on: Literal["closure", "edges"] = "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
     epochs: int = 200
     batch: int | None = None  # nodes a step, with all their relations; None: an eighth of them, 32 to 2048
     negatives: int = 256  # shared by the nodes of a step
-    lr: float = 0.3
+    lr: float = 0.12  # in curvature radii 1/√c
     seed: int = 0
 
     def check(self) -> None:
@@ -34,9 +34,16 @@ class EmbedConfig:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)}: it must be at least 1")
         for name in ("curvature", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"--{name} {getattr(self, name)}: it must be a positive number")
         geometry(self.geometry, self.dim, self.curvature)
+
+    @property
+    def step_length(self) -> float:
+        """The learning rate as a distance, the same in every geometry of this dimension, flat ones too."""
+        from horosphere.geometry import matched_curvature
+
+        return self.lr / math.sqrt(self.curvature or matched_curvature(self.dim))
 
     def batch_for(self, nodes: int) -> int:
         return self.batch or min(2048, max(32, nodes // 8))

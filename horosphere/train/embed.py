@@ -21,7 +21,7 @@ from horosphere.train.config import EmbedConfig
 
 WARM_UP = 0.5  # of the run: points find their directions while they are near the origin, and small steps keep them there for long
 FINAL = 0.05  # of the peak learning rate
-CURVATURE_PACE = 0.01  # of the learning rate: it moves all points at once, and at their pace would leave before they have found their places
+CURVATURE_PACE = 1e-3  # learning rate of log c: it moves all points at once, and must not leave before they have found their places
 ABOUT = "embedding.json"  # what makes a folder an embedding
 
 
@@ -35,9 +35,9 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
     model = NodeEmbedding(len(graph), config.dim, manifold).to(device)
     loss_of = torch.compile(model, dynamic=True) if torch.device(device).type == "cuda" else model  # hundreds of small kernels otherwise
     relations = Relations(config.relations(graph), len(graph), device)
-    optimizer = RiemannianAdam(param_groups(model), lr=config.lr)
+    optimizer = RiemannianAdam(param_groups(model), lr=config.step_length)
     curvature = set(manifold.parameters())
-    peaks = [config.lr * (CURVATURE_PACE if curvature.issuperset(group["params"]) else 1.0) for group in optimizer.param_groups]
+    peaks = [CURVATURE_PACE if curvature.issuperset(group["params"]) else config.step_length for group in optimizer.param_groups]
     generator = torch.Generator(device).manual_seed(config.seed)
     subjects = relations.subjects
     batch = config.batch_for(len(subjects))

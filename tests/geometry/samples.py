@@ -136,7 +136,7 @@ FUNCTIONS = {
     "inner": Function(lambda m, x, y, v: m.inner(x, v, y), power=2),
     "norm": Function(lambda m, x, y, v: m.norm(x, v), smooth=False),
     "rgrad": Function(lambda m, x, y, v: m.rgrad(x, v)),
-    "component_sqnorm": Function(lambda m, x, y, v: m.component_sqnorm(x, v), power=2),
+    "component_sqnorm": Function(lambda m, x, y, v: m.component_sqnorm(v, y), power=2),
     "mean": Function(lambda m, x, y, v: m.midpoint(_three(x, y))),
     "midpoint": Function(lambda m, x, y, v: m.midpoint(_three(x, y), WEIGHTS.to(x.dtype))),
     "add": Function(lambda m, x, y, v: m.add(x, y, 0.5)),

@@ -183,7 +183,7 @@ def test_inner_of_rgrad_is_the_plain_product(case):
 def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
     m, x = case.m, case.points()
     g = torch.randn_like(x)
-    size = m.component_sqnorm(x, g)
+    size = m.component_sqnorm(g, m.rgrad(x, g))
     assert size.shape == (x.shape if m.per_coordinate else (*x.shape[:-1], 1))
     length = m.inner(x, m.rgrad(x, g), m.rgrad(x, g))
     if case.name in HYPERBOLIC:
@@ -192,7 +192,7 @@ def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
         case.same_number(size.sum(-1), length, power=2)
     else:  # the product keeps each factor's own form
         parts = zip(m.factors, m.weights, m.split(x), m.split(g), m.split(size), strict=True)
-        assert all(torch.allclose(s, (f.component_sqnorm(p, h) / w).expand_as(s)) for f, w, p, h, s in parts)
+        assert all(torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in parts)
 
 
 # Centroid and symmetry

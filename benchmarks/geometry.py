@@ -1,0 +1,172 @@
+"""Speed of the geometry core beside geoopt and HypLL, forward + backward, as ratios to the Euclidean operation in the same run.
+
+    pip install 'horosphere[peers]'
+    python benchmarks/geometry.py                # about a minute on two cores
+    python benchmarks/geometry.py --device cuda  # without peers where they are not installed
+
+Each column has a Euclidean twin that moves the same data: exp0 and log0 beside F.normalize (a norm and a scaling), pairwise beside torch.cdist,
+midpoint beside the (weighted) mean, linear beside F.linear, the optimizer beside torch.optim.Adam(foreach=True).
+Measurements of all rows alternate; the median of each is divided by the median of its twin.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.geometry import Lorentz, Poincare
+from horosphere.nn import Linear
+from horosphere.optim import RiemannianAdam
+
+Job = Callable[[], Any]
+REACH = {"exp0": 1.0, "log0": 1.0, "pairwise": 1.15, "mean": 1.2, "midpoint": 1.2, "linear": 1.15, "adam": 2.0}  # goals
+ROWS, WIDTH, PAIRS, SET = 16384, 64, 512, (512, 64)  # points and their width, sides of the matrix of pairs, sets for the midpoint
+TABLE = (10_000, 64)  # points an optimizer moves
+
+
+def trained(f: Callable[..., Tensor], *inputs: Tensor) -> Job:
+    """Forward and backward of f, gradients of all inputs."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    with torch.no_grad():
+        upstream = torch.randn_like(f(*leaves))
+
+    def job() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        f(*leaves).backward(upstream)
+
+    return job
+
+
+def stepped(make: Callable[[list[Tensor]], torch.optim.Optimizer], table: Tensor, parameter: Any = nn.Parameter) -> Job:
+    p = parameter(table.clone())
+    p.grad = 1e-3 * torch.randn_like(p)
+    return make([p]).step
+
+
+def jobs(device: str) -> dict[str, dict[str, Job]]:
+    """column -> row -> job"""
+    torch.manual_seed(0)
+    x = 0.3 * torch.randn(ROWS, WIDTH, device=device) / WIDTH**0.5
+    a, b = 0.3 * torch.randn(2, PAIRS, WIDTH, device=device) / WIDTH**0.5
+    sets = 0.3 * torch.randn(*SET, WIDTH, device=device) / WIDTH**0.5
+    weights = torch.rand(*SET, device=device)
+    wide = 0.3 * torch.randn(4096, 512, device=device) / 512**0.5
+    flat = nn.Linear(512, 512, device=device)
+    table = 0.1 * torch.randn(*TABLE, device=device)
+
+    def mean(x: Tensor, w: Tensor) -> Tensor:
+        return (w.unsqueeze(-2) @ x).squeeze(-2) / w.sum(-1, keepdim=True)
+
+    columns: dict[str, dict[str, Job]] = {
+        "exp0": {"euclidean": trained(lambda x: F.normalize(x, dim=-1), x)},
+        "log0": {"euclidean": trained(lambda x: F.normalize(x, dim=-1), x)},
+        "pairwise": {"euclidean": trained(torch.cdist, a, b)},
+        "mean": {"euclidean": trained(lambda x: x.mean(-2), sets)},
+        "midpoint": {"euclidean": trained(mean, sets, weights)},
+        "linear": {"euclidean": trained(flat, wide)},
+        "adam": {"euclidean": stepped(lambda p: torch.optim.Adam(p, foreach=True), table)},
+    }
+    for name, m in (("horosphere lorentz", Lorentz()), ("horosphere ball", Poincare())):
+        columns["exp0"][name] = trained(m.exp0, x)
+        columns["log0"][name] = trained(m.log0, x)
+        columns["pairwise"][name] = trained(m.pairwise, a, b)
+        columns["mean"][name] = trained(m.midpoint, sets)
+        columns["midpoint"][name] = trained(m.midpoint, sets, weights)
+        columns["linear"][name] = trained(Linear(512, 512, m).to(device), wide)
+        columns["adam"][name] = stepped(lambda p, m=m: RiemannianAdam([{"params": p, "manifold": m}]), table)  # type: ignore[misc]
+    if importlib.util.find_spec("geoopt"):
+        _geoopt(columns, x, a, b, sets, weights, wide, table)
+    if importlib.util.find_spec("hypll"):
+        _hypll(columns, x, a, b, sets, weights, wide, table)
+    return columns
+
+
+def _geoopt(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor, sets: Tensor, weights: Tensor, wide: Tensor, table: Tensor) -> None:
+    import geoopt
+
+    lorentz, ball = geoopt.Lorentz(), geoopt.PoincareBall()
+
+    def padded(v: Tensor) -> Tensor:  # geoopt stores the time as coordinate 0
+        return F.pad(v, (1, 0))
+
+    def on_sheet(v: Tensor) -> Tensor:
+        return lorentz.projx(padded(v))
+
+    columns["exp0"]["geoopt lorentz"] = trained(lambda v: lorentz.expmap0(v), padded(x))
+    columns["log0"]["geoopt lorentz"] = trained(lambda v: lorentz.logmap0(v), on_sheet(x))
+    columns["pairwise"]["geoopt lorentz"] = trained(lambda p, q: lorentz.dist(p[:, None], q[None]), on_sheet(a), on_sheet(b))
+    columns["adam"]["geoopt lorentz"] = stepped(geoopt.optim.RiemannianAdam, on_sheet(table), lambda t: geoopt.ManifoldParameter(t, manifold=lorentz))
+    columns["exp0"]["geoopt ball"] = trained(ball.expmap0, x)
+    columns["log0"]["geoopt ball"] = trained(ball.logmap0, x)
+    columns["pairwise"]["geoopt ball"] = trained(lambda p, q: ball.dist(p[:, None], q[None]), a, b)
+    columns["mean"]["geoopt ball"] = trained(lambda s: ball.weighted_midpoint(s, reducedim=[-2]), sets)
+    columns["midpoint"]["geoopt ball"] = trained(lambda s, w: ball.weighted_midpoint(s, w, reducedim=[-2]), sets, weights)
+    weight = nn.Parameter(nn.Linear(512, 512).weight.detach().to(wide.device))
+    columns["linear"]["geoopt ball"] = trained(lambda v: ball.mobius_matvec(weight, v), wide)
+    columns["adam"]["geoopt ball"] = stepped(geoopt.optim.RiemannianAdam, table, lambda t: geoopt.ManifoldParameter(t, manifold=ball))
+
+
+def _hypll(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor, sets: Tensor, weights: Tensor, wide: Tensor, table: Tensor) -> None:
+    from hypll.manifolds.poincare_ball import Curvature, PoincareBall
+    from hypll.nn import HLinear
+    from hypll.optim import RiemannianAdam as HypllAdam
+    from hypll.tensors import ManifoldParameter, ManifoldTensor, TangentTensor
+
+    ball = PoincareBall(Curvature(0.5413, requires_grad=False))  # softplus(0.5413) = 1
+
+    def point(t: Tensor) -> Any:
+        return ManifoldTensor(t, manifold=ball, man_dim=-1)
+
+    columns["exp0"]["hypll ball"] = trained(lambda v: ball.expmap(TangentTensor(v, manifold=ball, man_dim=-1)).tensor, x)
+    columns["log0"]["hypll ball"] = trained(lambda v: ball.logmap(None, point(v)).tensor, x)
+    columns["pairwise"]["hypll ball"] = trained(lambda p, q: ball.dist(point(p[:, None]), point(q[None])), a, b)
+    columns["mean"]["hypll ball"] = trained(lambda s: ball.midpoint(point(s), batch_dim=1).tensor, sets)
+    columns["midpoint"]["hypll ball"] = trained(lambda s, w: ball.midpoint(point(s), batch_dim=1, w=w.unsqueeze(-1)).tensor, sets, weights)
+    layer = HLinear(512, 512, manifold=ball).to(wide.device)
+    columns["linear"]["hypll ball"] = trained(lambda v: layer(point(v)).tensor, wide)
+    p = ManifoldParameter(table.clone(), manifold=ball, man_dim=-1)
+    p.tensor.grad = 1e-3 * torch.randn_like(table)
+    columns["adam"]["hypll ball"] = HypllAdam([p], lr=1e-3).step
+
+
+def measure(rows: dict[str, Job], repeats: int, device: str) -> dict[str, float]:
+    """Median seconds of each job; the jobs take turns, so that a busy moment hits them all."""
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(repeats):
+        for name, job in rows.items():
+            begin = time.perf_counter()
+            job()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(t[1:]) for name, t in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repeats", type=int, default=21)
+    args = parser.parse_args()
+    columns = jobs(args.device)
+    ratios: dict[str, dict[str, float]] = {}
+    for column, rows in columns.items():
+        median = measure(rows, args.repeats, args.device)
+        for name, seconds in median.items():
+            ratios.setdefault(name, {})[column] = seconds / median["euclidean"]
+    print(f"forward + backward, ratio to the Euclidean operation; torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads")
+    print(f"{'':20}" + "".join(f"{c:>10}" for c in columns))
+    order = sorted(ratios, key=lambda name: (name.startswith("horosphere"), name))
+    for name in order:
+        print(f"{name:20}" + "".join(f"{ratios[name][c]:10.2f}" if c in ratios[name] else f"{'-':>10}" for c in columns))
+    print(f"{'to reach':20}" + "".join(f"{REACH[c]:10.2f}" for c in columns))
+
+
+if __name__ == "__main__":
+    main()
