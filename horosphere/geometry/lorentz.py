@@ -141,7 +141,7 @@ class Lorentz(Curved):
     @full_precision
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Lorentz centroid z/√(-c<z, z>) of z = Σ wᵢxᵢ, time included. The length of z cancels by e^(2√c r): in fp32 good out to √c r = 6."""
-        z, zt = _AmbientSum.apply(x, weights, self.c)
+        z, zt, _ = _AmbientSum.apply(x, weights, self.c)
         return z * self._normaliser(z, zt, x.shape[-2] if weights is None else weights.sum(-1, keepdim=True))
 
     @full_precision
@@ -278,25 +278,33 @@ class _Pairwise(torch.autograd.Function):
         xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
         product = (c * torch.cat((xt, x), -1)) @ torch.cat((yt, -y), -1).mT
         u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
-        sinh = (u + 2).sqrt_() * u.sqrt()  # √(u(u + 2)) overflows from dist = 44 in fp32
-        # both results from operations that are not in place: torch 2.11 compiles a result changed in place as it was before
-        return u.add_(sinh).log1p_() / c**0.5, sinh
+        sinh = (u + 2).sqrt_().mul_(u.sqrt())  # √(u(u + 2)) overflows from dist = 44 in fp32
+        dist = u.add_(sinh).log1p_().mul_(c**-0.5)
+        return dist.view_as(sinh), sinh.view_as(dist)  # views: torch 2.11 compiles a result changed in place as it was before the change
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
         x, y, c = inputs
         ctx.c = None if isinstance(c, Tensor) else c
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no matrix of zeros for the sinh
         ctx.save_for_backward(x, y, *output, c if isinstance(c, Tensor) else None)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return None, None, None
         x, y, dist, sinh, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
         xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
-        if torch.is_grad_enabled():  # to be differentiated again: the saved sinh does not depend on x and y for autograd
-            sinh = (c**0.5 * dist).sinh()
-        slope = grad / sinh.masked_fill(sinh == 0, torch.inf)  # gradient 0 at x = y
+        if torch.is_grad_enabled():  # to be differentiated again: what was saved does not depend on x and y for autograd
+            apart = sinh > 0
+            u = torch.where(apart, c * (xt @ yt.mT - x @ y.mT) - 1, 1.0)
+            sinh = torch.where(apart, (u * (u + 2)).sqrt(), 0.0)
+            dist = torch.where(apart, (u + sinh).log1p(), 0.0) / c**0.5
+            slope = grad * torch.where(apart, (u * (u + 2)).rsqrt(), 0.0)
+        else:
+            slope = sinh.reciprocal().nan_to_num_(nan=torch.nan, posinf=0.0).mul_(grad)  # gradient 0 at x = y
         gx = gy = gc = None
         if ctx.needs_input_grad[0]:
             gx = c**0.5 * ((slope @ yt) / xt * x - slope @ y)
@@ -310,29 +318,34 @@ class _Pairwise(torch.autograd.Function):
 
 
 class _AmbientSum(torch.autograd.Function):
-    """(Σ wᵢxᵢ, Σ wᵢ time(xᵢ)) over the second to last axis, without a temporary of x's size.   (..., N, d), (..., N) -> (..., d), (..., 1)"""
+    """(Σ wᵢxᵢ, Σ wᵢ time(xᵢ), time(x)) over the second to last axis, without a temporary of x's size.
+
+    (..., N, d), (..., N) -> (..., d), (..., 1), (..., N, 1)
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weights: Tensor | None, c: float | Tensor) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, weights: Tensor | None, c: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         xt = (1 / c + plain_sq(x)).sqrt()
         if weights is None:
-            return x.sum(-2), xt.sum(-2)
+            return x.sum(-2), xt.sum(-2), xt
         row = weights.unsqueeze(-2)
-        return (row @ x).squeeze(-2), (row @ xt).squeeze(-2)
+        return (row @ x).squeeze(-2), (row @ xt).squeeze(-2), xt
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, float | Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
         x, weights, c = inputs
         ctx.c = None if isinstance(c, Tensor) else c
-        ctx.save_for_backward(x, weights, c if isinstance(c, Tensor) else None)
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(x, weights, output[2], c if isinstance(c, Tensor) else None)
 
     @staticmethod
-    def backward(ctx: Any, gz: Tensor, gt: Tensor) -> tuple[Tensor | None, ...]:
-        x, weights, tensor_c = ctx.saved_tensors
+    def backward(ctx: Any, gz: Tensor, gt: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weights, xt, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
-        xt = (1 / c + plain_sq(x)).sqrt()
+        if torch.is_grad_enabled():  # as in _Pairwise
+            xt = (1 / c + plain_sq(x)).sqrt()
         gz, gt = gz.unsqueeze(-2), gt.unsqueeze(-2)
         per_time = gt / xt  # (..., N, 1)
         gx = gw = gc = None

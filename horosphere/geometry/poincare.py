@@ -128,8 +128,13 @@ class Poincare(Curved):
 
     @makes_points
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The Lorentz centroid through the exact isometry."""
-        return self.point(self._hyperboloid().midpoint(poincare_to_lorentz(x, self.c), weights))
+        """The Lorentz centroid of Σ wᵢ(λᵢxᵢ, (λᵢ - 1)/√c), which are the same points on the hyperboloid."""
+        factor = 2 / self._gap(x)  # λ
+        if weights is not None:
+            factor = weights.unsqueeze(-1) * factor
+        total = x.shape[-2] if weights is None else weights.sum(-1, keepdim=True)
+        z, zt = (factor.mT @ x).squeeze(-2), (factor.sum(-2) - total) / self.c**0.5
+        return self.point(z * self._hyperboloid()._normaliser(z, zt, total))
 
     @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
