@@ -26,7 +26,7 @@ from horosphere.optim import RiemannianAdam
 
 Job = Callable[[], Any]
 REACH = {"exp0": 1.0, "log0": 1.0, "pairwise": 1.15, "mean": 1.2, "midpoint": 1.2, "linear": 1.15, "adam": 2.0}  # goals
-ROWS, WIDTH, PAIRS, SET = 16384, 64, 512, (512, 64)  # points and their width, sides of the matrix of pairs, sets for the midpoint
+ROWS, WIDTH, PAIRS, SET = 16384, 64, 512, (64, 256, 512)  # points and their width, sides of the matrix of pairs, sets of wide points
 TABLE = (10_000, 64)  # points an optimizer moves
 
 
@@ -55,8 +55,8 @@ def jobs(device: str) -> dict[str, dict[str, Job]]:
     torch.manual_seed(0)
     x = 0.3 * torch.randn(ROWS, WIDTH, device=device) / WIDTH**0.5
     a, b = 0.3 * torch.randn(2, PAIRS, WIDTH, device=device) / WIDTH**0.5
-    sets = 0.3 * torch.randn(*SET, WIDTH, device=device) / WIDTH**0.5
-    weights = torch.rand(*SET, device=device)
+    sets = 0.3 * torch.randn(*SET, device=device) / SET[-1] ** 0.5
+    weights = torch.rand(*SET[:-1], device=device)
     wide = 0.3 * torch.randn(4096, 512, device=device) / 512**0.5
     flat = nn.Linear(512, 512, device=device)
     table = 0.1 * torch.randn(*TABLE, device=device)
