@@ -10,16 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALL = 0.01  # below it derivatives are summed as a series, whose first omitted term is under 1e-17
-
-# Taylor coefficients in q
-_SINHC = [1 / math.factorial(2 * k + 1) for k in range(7)]
-_ASINHC = [(-1) ** k * math.comb(2 * k, k) / (4**k * (2 * k + 1)) for k in range(9)]
-_ATANHC = [1 / (2 * k + 1) for k in range(9)]
-_TANHC = [1, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
+# Taylor coefficients in q. Functions, not lists: torch.compile takes the floats of a global list for inputs that may vary, and fails when two
+# autograd functions share one.
 
 
-def _series(q: Tensor, coefficients: list[float]) -> Tensor:
+def _sinhc_series() -> list[float]:
+    return [1 / math.factorial(2 * k + 1) for k in range(7)]
+
+
+def _asinhc_series() -> list[float]:
+    return [(-1) ** k * math.comb(2 * k, k) / (4**k * (2 * k + 1)) for k in range(9)]
+
+
+def _atanhc_series() -> list[float]:
+    return [1 / (2 * k + 1) for k in range(9)]
+
+
+def _tanhc_series() -> list[float]:
+    return [1, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
+
+
+def _polynomial(q: Tensor, coefficients: list[float]) -> Tensor:
     total = torch.full_like(q, coefficients[-1])
     for a in reversed(coefficients[:-1]):
         total = total * q + a
@@ -32,20 +43,20 @@ class _Smooth(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q: Tensor, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], coefficients: list[float]) -> Tensor:
+    def forward(q: Tensor, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], series: Callable[[], list[float]]) -> Tensor:
         return value(q)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        q, ctx.value, ctx.slope, ctx.coefficients = inputs
+        q, ctx.value, ctx.slope, ctx.series = inputs
         ctx.save_for_backward(q)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (q,) = ctx.saved_tensors
-        small = q < SMALL
+        small = q < 0.01  # the first term left out of the series is under 1e-17 there
         big = torch.where(small, 1.0, q)  # the unused branch must not feed NaN into a second derivative
-        series = _series(q, [k * a for k, a in enumerate(ctx.coefficients)][1:])
+        series = _polynomial(q, [k * a for k, a in enumerate(ctx.series())][1:])
         return grad * torch.where(small, series, (ctx.slope(big) - ctx.value(big)) / (2 * big)), None, None, None
 
 
@@ -75,25 +86,25 @@ def _atanhc(q: Tensor) -> Tensor:
 
 def sinhc(q: Tensor) -> Tensor:
     """sinh(√q)/√q"""
-    out: Tensor = _Smooth.apply(q, _sinhc, lambda q: q.sqrt().cosh(), _SINHC)
+    out: Tensor = _Smooth.apply(q, _sinhc, lambda q: q.sqrt().cosh(), _sinhc_series)
     return out
 
 
 def asinhc(q: Tensor) -> Tensor:
     """asinh(√q)/√q"""
-    out: Tensor = _Smooth.apply(q, _asinhc, lambda q: (1 + q).rsqrt(), _ASINHC)
+    out: Tensor = _Smooth.apply(q, _asinhc, lambda q: (1 + q).rsqrt(), _asinhc_series)
     return out
 
 
 def tanhc(q: Tensor) -> Tensor:
     """tanh(√q)/√q"""
-    out: Tensor = _Smooth.apply(q, _tanhc, lambda q: 1 - q.sqrt().tanh().square(), _TANHC)
+    out: Tensor = _Smooth.apply(q, _tanhc, lambda q: 1 - q.sqrt().tanh().square(), _tanhc_series)
     return out
 
 
 def atanhc(q: Tensor) -> Tensor:
     """artanh(√q)/√q for q < 1"""
-    out: Tensor = _Smooth.apply(q, _atanhc, lambda q: 1 / (1 - q), _ATANHC)
+    out: Tensor = _Smooth.apply(q, _atanhc, lambda q: 1 / (1 - q), _atanhc_series)
     return out
 
 

@@ -75,17 +75,17 @@ class Case:
         at_origin = self.m.norm(torch.zeros_like(x), torch.ones_like(x)) / math.sqrt(DIM)  # the ball's metric is 4 at the origin
         return (v / at_origin[:, None]).to(self.dtype)
 
-    def same_point(self, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
+    def assert_same_point(self, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
         assert a.dtype == b.dtype == self.dtype
         apart = self.m.dist(a.double(), b.double()).max().item()
         assert apart <= factor * self.tolerance, f"{apart:.2e} apart, {factor * self.tolerance:.2e} allowed"
 
-    def same_tangent(self, x: Tensor, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
+    def assert_same_tangent(self, x: Tensor, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
         assert a.dtype == b.dtype == self.dtype
         apart = self.m.norm(x.double(), a.double() - b.double()).max().item()
         assert apart <= factor * self.tolerance, f"{apart:.2e} apart, {factor * self.tolerance:.2e} allowed"
 
-    def same_number(self, a: Tensor, b: Tensor, factor: float = 1.0, power: int = 1) -> None:
+    def assert_same_number(self, a: Tensor, b: Tensor, factor: float = 1.0, power: int = 1) -> None:
         """Lengths (power 1), squares of lengths (2) or angles (0): the tolerance is a length, relative to numbers above 1/√c."""
         assert a.dtype == b.dtype == self.dtype
         a, b = a.double(), b.double()

@@ -29,41 +29,41 @@ def pair(case):
 
 def test_exp_reaches_what_log_points_to(case):
     x, y = pair(case)
-    case.same_point(case.m.exp(x, case.m.log(x, y)), y, 4 * math.exp(case.radius))  # log x y is as long as 2r: its rounding grows by e^r
+    case.assert_same_point(case.m.exp(x, case.m.log(x, y)), y, 4 * math.exp(case.radius))  # log x y is as long as 2r: its rounding grows by e^r
 
 
 def test_log_finds_what_exp_followed(case):
     x = case.points()
     v = case.tangents(x)
-    case.same_tangent(x, case.m.log(x, case.m.exp(x, v)), v)
+    case.assert_same_tangent(x, case.m.log(x, case.m.exp(x, v)), v)
 
 
 def test_maps_at_the_origin_are_the_general_ones_there(case):
     m, x = case.m, case.points()
     o = torch.zeros_like(x)
     v = m.log0(x)
-    case.same_point(m.exp0(v), m.exp(o, v))
-    case.same_tangent(o, m.log0(x), m.log(o, x))
+    case.assert_same_point(m.exp0(v), m.exp(o, v))
+    case.assert_same_tangent(o, m.log0(x), m.log(o, x))
 
 
 def test_exp0_and_log0_are_inverse(case):
     x = case.points()
-    case.same_point(case.m.exp0(case.m.log0(x)), x)
+    case.assert_same_point(case.m.exp0(case.m.log0(x)), x)
     v = case.m.log0(x)
-    case.same_tangent(torch.zeros_like(v), case.m.log0(case.m.exp0(v)), v)
+    case.assert_same_tangent(torch.zeros_like(v), case.m.log0(case.m.exp0(v)), v)
 
 
 def test_lower_keeps_the_distance_from_the_origin_and_lift_undoes_it(case):
     x = case.points()
     v = case.m.lower(x)
-    case.same_point(case.m.lift(v), x)
-    case.same_number(v.norm(dim=-1), case.m.dist0(x))
-    case.same_number(case.m.dist0(x), case.m.dist(x, torch.zeros_like(x)))
+    case.assert_same_point(case.m.lift(v), x)
+    case.assert_same_number(v.norm(dim=-1), case.m.dist0(x))
+    case.assert_same_number(case.m.dist0(x), case.m.dist(x, torch.zeros_like(x)))
 
 
 def test_free_coordinates(case):
     x = case.points()
-    case.same_point(case.m.point(case.m.ambient(x)[0]), x)
+    case.assert_same_point(case.m.point(case.m.ambient(x)[0]), x)
 
 
 # Distance
@@ -84,12 +84,12 @@ def test_triangle_inequality(case):
 
 def test_distance_is_the_length_of_log(case):
     x, y = pair(case)
-    case.same_number(case.m.norm(x, case.m.log(x, y)), case.m.dist(x, y))
+    case.assert_same_number(case.m.norm(x, case.m.log(x, y)), case.m.dist(x, y))
 
 
 def test_sqdist_is_the_square(case):
     x, y = pair(case)
-    case.same_number(case.m.sqdist(x, y), case.m.dist(x, y).square(), power=2)
+    case.assert_same_number(case.m.sqdist(x, y), case.m.dist(x, y).square(), power=2)
 
 
 def test_pairwise_is_dist_above_the_noise_of_a_matrix_product(case):
@@ -111,22 +111,22 @@ def test_transport_is_a_linear_isometry_undone_on_the_way_back(case):
     m, (x, y) = case.m, pair(case)
     u, v = case.tangents(x, seed=3), case.tangents(x, seed=4)
     tu, tv = m.transport(u, x, y), m.transport(v, x, y)
-    case.same_number(m.inner(y, tu, tv), m.inner(x, u, v), power=2)
-    case.same_tangent(y, m.transport(2 * u - 3 * v, x, y), 2 * tu - 3 * tv, 4)
-    case.same_tangent(x, m.transport(tu, y, x), u, 4)
+    case.assert_same_number(m.inner(y, tu, tv), m.inner(x, u, v), power=2)
+    case.assert_same_tangent(y, m.transport(2 * u - 3 * v, x, y), 2 * tu - 3 * tv, 4)
+    case.assert_same_tangent(x, m.transport(tu, y, x), u, 4)
 
 
 def test_transport_takes_the_direction_to_y_into_the_direction_away_from_x(case):
     m, (x, y) = case.m, pair(case)
-    case.same_tangent(y, m.transport(m.log(x, y), x, y), -m.log(y, x), 1 + case.radius)
+    case.assert_same_tangent(y, m.transport(m.log(x, y), x, y), -m.log(y, x), 1 + case.radius)
 
 
 def test_flow_is_exp_and_the_transported_velocity(case):
     m, x = case.m, case.points()
     v = case.tangents(x)
     y, w = m.flow(x, v, 0.7)
-    case.same_point(y, m.exp(x, 0.7 * v))
-    case.same_tangent(y, w, m.transport(v, x, y), 4)
+    case.assert_same_point(y, m.exp(x, 0.7 * v))
+    case.assert_same_tangent(y, w, m.transport(v, x, y), 4)
 
 
 def test_flow_in_place_is_flow(case):
@@ -134,26 +134,26 @@ def test_flow_in_place_is_flow(case):
     v = case.tangents(x)
     y, w = m.flow(x, v, 0.7)
     m.flow_(x, v, 0.7)
-    case.same_point(x, y)
-    case.same_tangent(y, v, w)
+    case.assert_same_point(x, y)
+    case.assert_same_tangent(y, v, w)
 
 
 def test_flow_there_and_back(case):
     m, x = case.m, case.points()
     v = case.tangents(x)
     z, w = m.flow(*m.flow(x, v, torch.full_like(x[..., :1], 0.7)), -0.7)
-    case.same_point(z, x, 4)
-    case.same_tangent(x, w, v, 4)
+    case.assert_same_point(z, x, 4)
+    case.assert_same_tangent(x, w, v, 4)
 
 
 def test_geodesic_has_its_ends_and_constant_speed(case):
     m, (x, y) = case.m, pair(case)
-    case.same_point(m.geodesic(x, y, 0.0), x)
-    case.same_point(m.geodesic(x, y, 1.0), y, 4 if case.name == "lorentz" else 4 * math.exp(case.radius))
+    case.assert_same_point(m.geodesic(x, y, 0.0), x)
+    case.assert_same_point(m.geodesic(x, y, 1.0), y, 4 if case.name == "lorentz" else 4 * math.exp(case.radius))
     for t in (0.25, 0.5, 0.8):
         z = m.geodesic(x, y, t)
-        case.same_number(m.dist(x, z), t * m.dist(x, y), 4)
-        case.same_number(m.dist(z, y), (1 - t) * m.dist(x, y), 4 if t < 0.6 or case.name == "lorentz" else 4 * math.exp(case.radius))
+        case.assert_same_number(m.dist(x, z), t * m.dist(x, y), 4)
+        case.assert_same_number(m.dist(z, y), (1 - t) * m.dist(x, y), 4 if t < 0.6 or case.name == "lorentz" else 4 * math.exp(case.radius))
 
 
 def test_a_time_for_each_point(case):
@@ -161,7 +161,7 @@ def test_a_time_for_each_point(case):
     t = torch.linspace(0, 1, len(x), dtype=case.dtype)[:, None]
     z = m.geodesic(x, y, t)
     for i in (0, 7, 31):
-        case.same_point(z[i], m.geodesic(x[i], y[i], float(t[i])))
+        case.assert_same_point(z[i], m.geodesic(x[i], y[i], float(t[i])))
 
 
 def test_rgrad_represents_the_differential(case):
@@ -169,7 +169,7 @@ def test_rgrad_represents_the_differential(case):
     v = case.tangents(x)
     g = m.rgrad(x, torch.randn_like(x))  # any tangent vector; its differential is metric · g
     differential = torch.autograd.grad(m.inner(x, g, w := v.clone().requires_grad_()).sum(), w)[0]
-    case.same_number(m.inner(x, m.rgrad(x, differential), v) / (1 + m.norm(x, g)), m.inner(x, g, v) / (1 + m.norm(x, g)), 4)
+    case.assert_same_number(m.inner(x, m.rgrad(x, differential), v) / (1 + m.norm(x, g)), m.inner(x, g, v) / (1 + m.norm(x, g)), 4)
 
 
 def test_inner_of_rgrad_is_the_plain_product(case):
@@ -177,7 +177,7 @@ def test_inner_of_rgrad_is_the_plain_product(case):
     v = case.tangents(x)
     g = torch.randn_like(x) * (m.rgrad(x, torch.ones_like(x)) / m.norm(x, m.rgrad(x, torch.ones_like(x)))[:, None]).abs().clamp_max(1)
     size = m.norm(x, m.rgrad(x, g)).clamp_min(case.unit)
-    case.same_number(m.inner(x, m.rgrad(x, g), v) / size, (g * v).sum(-1) / size)
+    case.assert_same_number(m.inner(x, m.rgrad(x, g), v) / size, (g * v).sum(-1) / size)
 
 
 def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
@@ -187,9 +187,9 @@ def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
     assert size.shape == (x.shape if m.per_coordinate else (*x.shape[:-1], 1))
     length = m.inner(x, m.rgrad(x, g), m.rgrad(x, g))
     if case.name in HYPERBOLIC:
-        case.same_number((size.squeeze(-1) / length).sqrt(), torch.ones_like(length), power=0)
+        case.assert_same_number((size.squeeze(-1) / length).sqrt(), torch.ones_like(length), power=0)
     elif case.name == "euclidean":
-        case.same_number(size.sum(-1), length, power=2)
+        case.assert_same_number(size.sum(-1), length, power=2)
     else:  # the product keeps each factor's own form
         parts = zip(m.factors, m.weights, m.split(x), m.split(g), m.split(size), strict=True)
         assert all(torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in parts)
@@ -206,45 +206,45 @@ def midpoint_factor(case):
 def test_midpoint_of_copies_is_the_point(case):
     x = case.points()
     copies = x[:, None].expand(-1, 3, -1)
-    case.same_point(case.m.midpoint(copies), x, midpoint_factor(case))
-    case.same_point(case.m.midpoint(copies, WEIGHTS.to(case.dtype)), x, midpoint_factor(case))
+    case.assert_same_point(case.m.midpoint(copies), x, midpoint_factor(case))
+    case.assert_same_point(case.m.midpoint(copies, WEIGHTS.to(case.dtype)), x, midpoint_factor(case))
     if case.name in HYPERBOLIC:
-        case.same_point(case.m.add(x, x, 0.5), x, midpoint_factor(case))
+        case.assert_same_point(case.m.add(x, x, 0.5), x, midpoint_factor(case))
 
 
 def test_midpoint_of_two_is_half_way(case):
     x, y = pair(case)
     half = case.m.geodesic(x, y, 0.5)
-    case.same_point(case.m.midpoint(torch.stack((x, y), -2)), half, midpoint_factor(case))
+    case.assert_same_point(case.m.midpoint(torch.stack((x, y), -2)), half, midpoint_factor(case))
     if case.name in HYPERBOLIC:
-        case.same_point(case.m.add(x, y), half, midpoint_factor(case))
+        case.assert_same_point(case.m.add(x, y), half, midpoint_factor(case))
 
 
 def test_midpoint_ignores_the_scale_of_weights(case):
     x = case.points().view(8, 4, -1)
     w = torch.rand(8, 4, dtype=case.dtype)
-    case.same_point(case.m.midpoint(x, 100 * w), case.m.midpoint(x, w), midpoint_factor(case))
-    case.same_point(case.m.midpoint(x), case.m.midpoint(x, torch.full_like(w, 7.0)), midpoint_factor(case))
+    case.assert_same_point(case.m.midpoint(x, 100 * w), case.m.midpoint(x, w), midpoint_factor(case))
+    case.assert_same_point(case.m.midpoint(x), case.m.midpoint(x, torch.full_like(w, 7.0)), midpoint_factor(case))
 
 
 def test_midpoint_moves_with_the_points(case):
     x, by = case.points().view(8, 4, -1), Case(case.name, case.c, case.dtype, 1.0).points(8, seed=4)
     w = torch.rand(8, 4, dtype=case.dtype)
     moved = case.m.midpoint(case.m.translate(x, by[:, None]), w)
-    case.same_point(moved, case.m.translate(case.m.midpoint(x, w), by), 4 * midpoint_factor(case))
+    case.assert_same_point(moved, case.m.translate(case.m.midpoint(x, w), by), 4 * midpoint_factor(case))
 
 
 def test_translate_is_an_isometry(case):
     m, (x, y) = case.m, pair(case)
     by = Case(case.name, case.c, case.dtype, 1.0).points(seed=4)
-    case.same_number(m.dist(m.translate(x, by), m.translate(y, by)), m.dist(x, y), 4)
+    case.assert_same_number(m.dist(m.translate(x, by), m.translate(y, by)), m.dist(x, y), 4)
 
 
 def test_translate_takes_the_origin_to_by_and_is_undone(case):
     m, (x, by) = case.m, pair(case)
-    case.same_point(m.translate(torch.zeros_like(x), by), by)
-    case.same_point(m.translate(by, -by), torch.zeros_like(by))
-    case.same_point(m.translate(m.translate(x, by), -by), x, 4 * math.exp(case.radius))
+    case.assert_same_point(m.translate(torch.zeros_like(x), by), by)
+    case.assert_same_point(m.translate(by, -by), torch.zeros_like(by))
+    case.assert_same_point(m.translate(m.translate(x, by), -by), x, 4 * math.exp(case.radius))
 
 
 @pytest.mark.parametrize("name", ["euclidean", *HYPERBOLIC])
@@ -254,11 +254,11 @@ def test_hyperplane_is_where_its_distance_is_zero(name):
         m, p = case.m, case.points()
         w, v = case.tangents(p, seed=3), case.tangents(p, seed=4)
         across = v - (m.inner(p, v, w) / m.inner(p, w, w))[:, None] * w
-        case.same_number(m.dist_to_hyperplane(m.exp(p, across), p, w), torch.zeros(len(p), dtype=dtype), 2)
+        case.assert_same_number(m.dist_to_hyperplane(m.exp(p, across), p, w), torch.zeros(len(p), dtype=dtype), 2)
         unit = w / m.norm(p, w)[:, None]
         for t in (-1.0, 0.01, 2.0):  # along the normal the distance is the way gone, and its sign the side
             t *= case.unit
-            case.same_number(m.dist_to_hyperplane(m.exp(p, t * unit), p, w), torch.full((len(p),), t, dtype=dtype), 8)
+            case.assert_same_number(m.dist_to_hyperplane(m.exp(p, t * unit), p, w), torch.full((len(p),), t, dtype=dtype), 8)
 
 
 @pytest.mark.parametrize("c", CURVATURES)

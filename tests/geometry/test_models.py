@@ -37,30 +37,30 @@ KLEIN = math.exp(3.0)  # its gap to the edge is 1/cosh², the ball's 1/cosh: it 
 
 def test_maps_undo_each_other(case):
     x, c = case.points(), case.c
-    case.same_point(poincare_to_lorentz(lorentz_to_poincare(x, c), c), x)
-    case.same_point(halfspace_to_lorentz(lorentz_to_halfspace(x, c), c), x)
-    case.same_point(klein_to_lorentz(lorentz_to_klein(x, c), c), x, KLEIN)
+    case.assert_same_point(poincare_to_lorentz(lorentz_to_poincare(x, c), c), x)
+    case.assert_same_point(halfspace_to_lorentz(lorentz_to_halfspace(x, c), c), x)
+    case.assert_same_point(klein_to_lorentz(lorentz_to_klein(x, c), c), x, KLEIN)
 
 
 def test_maps_agree_on_every_path(case):
     x, c = case.points(), case.c
     ball, p = Case("poincare", case.c, case.dtype, case.radius), lorentz_to_poincare(x, case.c)
-    ball.same_point(klein_to_poincare(lorentz_to_klein(x, c), c), p, KLEIN)
-    ball.same_point(halfspace_to_poincare(lorentz_to_halfspace(x, c), c), p)
-    ball.same_point(halfspace_to_poincare(poincare_to_halfspace(p, c), c), p)
-    ball.same_point(klein_to_poincare(poincare_to_klein(p, c), c), p, KLEIN)
-    case.same_point(klein_to_lorentz(poincare_to_klein(p, c), c), x, KLEIN)
-    case.same_point(halfspace_to_lorentz(poincare_to_halfspace(p, c), c), x)
+    ball.assert_same_point(klein_to_poincare(lorentz_to_klein(x, c), c), p, KLEIN)
+    ball.assert_same_point(halfspace_to_poincare(lorentz_to_halfspace(x, c), c), p)
+    ball.assert_same_point(halfspace_to_poincare(poincare_to_halfspace(p, c), c), p)
+    ball.assert_same_point(klein_to_poincare(poincare_to_klein(p, c), c), p, KLEIN)
+    case.assert_same_point(klein_to_lorentz(poincare_to_klein(p, c), c), x, KLEIN)
+    case.assert_same_point(halfspace_to_lorentz(poincare_to_halfspace(p, c), c), x)
 
 
 def test_maps_keep_distances(case):
     x, y, c = case.points(10, seed=1), case.points(10, seed=2), case.c
     exact = Lorentz(c).dist(x, y)
     ball = Poincare(c)
-    case.same_number(ball.dist(lorentz_to_poincare(x, c), lorentz_to_poincare(y, c)), exact)
+    case.assert_same_number(ball.dist(lorentz_to_poincare(x, c), lorentz_to_poincare(y, c)), exact)
     for to, dist, slack in ((lorentz_to_klein, klein_dist, KLEIN), (lorentz_to_halfspace, halfspace_dist, 1)):
         there = [float(dist(to_mp(p), to_mp(q), c)) for p, q in zip(to(x, c), to(y, c), strict=True)]
-        case.same_number(torch.tensor(there, dtype=case.dtype), exact, slack)
+        case.assert_same_number(torch.tensor(there, dtype=case.dtype), exact, slack)
 
 
 def test_the_origin_is_the_origin_of_every_model():

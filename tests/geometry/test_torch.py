@@ -196,3 +196,20 @@ def test_a_bf16_ball_point_is_inside():
         assert q.float().norm(dim=-1).max() < 1
         assert m.dist0(q).isfinite().all()
     assert x.norm(dim=-1).max() >= 1  # the danger is real
+
+
+@pytest.mark.parametrize("kind", [Lorentz, Poincare])
+def test_compiled_with_varying_shapes_and_curvatures_has_the_same_gradients(kind):
+    """A float c once became an input of the graph when shapes varied, and a result changed in place was compiled as it was before."""
+
+    def loss(m, x, y):
+        return m.dist(x, y[: len(x)]).sum() + m.pairwise(x, y).square().sum() + m.midpoint(y).sum() + m.exp(x, m.log0(x)).sum()
+
+    compiled = torch.compile(loss, dynamic=True, fullgraph=True, backend="aot_eager")
+    for c, rows in ((1.0, 3), (0.5, 4), (2.0, 6)):
+        m = kind(c)
+        gradients = []
+        for f in (loss, compiled):
+            x, y = (m.random(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64).requires_grad_() for n in (rows, rows + 2))
+            gradients.append(torch.autograd.grad(f(m, x, y), (x, y)))
+        torch.testing.assert_close(gradients[1], gradients[0])
