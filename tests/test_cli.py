@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -515,8 +517,12 @@ def test_a_terminal_without_greek_still_gets_its_table():
 def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
     ours, theirs = os.openpty()
     command = [SCRIPT, "embed", "tree.tsv", "--epochs", "1000000"]
-    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}) as job:
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a script is born deaf to Ctrl-C
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env, preexec_fn=heed) as job:
         os.close(theirs)
+        deadline = Timer(60, job.kill)
+        deadline.start()
         shown = b""
         while b"loss" not in shown:
             shown += os.read(ours, 4096)
@@ -525,6 +531,7 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
             while more := os.read(ours, 4096):
                 shown += more
         assert job.wait(60) == 130
+        deadline.cancel()
     os.close(ours)
     assert b"embedding" in shown
     assert b"horosphere: stopped; nothing was written" in shown
