@@ -70,8 +70,9 @@ class Comparison:
             return f"{self.seeds} {'seeds' if self.seeds > 1 else 'seed'} of one geometry: nothing to compare."
         if self.seeds < 2:
             return f"1 seed: {best.geometry} has the highest mAP, but one run says nothing about chance. Pass --seeds 3."
-        pays = "" if best.geometry != "euclidean" or wins(rival, best) else " Curvature does not pay on this data."
-        return f"{self.seeds} seeds. {_between(best, rival)}{pays}"
+        flat = next((r for r in self.rows if r.geometry == "euclidean"), None)
+        pays = flat is None or any(wins(r, flat) for r in self.rows)
+        return f"{self.seeds} seeds. {_between(best, rival)}" + ("" if pays else " Curvature does not pay on this data.")
 
 
 def wins(a: Row, b: Row) -> list[str]:

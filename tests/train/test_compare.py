@@ -46,11 +46,11 @@ VERDICTS = {
     ),
     "equal on what sorts, worse on the other": (
         [row("lorentz", 9, 0.9), row("euclidean", 2, 0.9)],
-        "3 seeds. Euclidean beats Lorentz beyond the spread of seeds on mean rank only.",
+        f"3 seeds. Euclidean beats Lorentz beyond the spread of seeds on mean rank only. {PAYS_NOT}",
     ),
     "within the spread": (
         [row("lorentz", 2, 0.901), row("euclidean", 2.1, 0.9)],
-        "3 seeds. Lorentz and Euclidean are within the spread of seeds of each other.",
+        f"3 seeds. Lorentz and Euclidean are within the spread of seeds of each other. {PAYS_NOT}",
     ),
     "flat space is best": (
         [row("euclidean", 2, 0.9), row("lorentz", 9, 0.6), row("product", 9, 0.5)],
