@@ -54,20 +54,15 @@ class Lorentz(Curved):
     @full_precision
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         """x cosh + t v sinhc, v cosh + c t n² x sinhc: both linear in (x, v), so the velocity needs no transport formula."""
-        c = self.c
-        n2 = self._sqnorm(x, v)
-        q = c * n2 * t**2
-        ch, sh = 1 + coshm1(q), sinhc(q)
-        return torch.addcmul(ch * x, t * sh, v), torch.addcmul(ch * v, c * t * n2 * sh, x)
+        keep, gain, pull = self._flow(x, v, t)
+        return torch.addcmul(keep * x, gain, v), torch.addcmul(keep * v, pull, x)
 
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
         if x.dtype in HALF:
             return super().flow_(x, v, t)
-        n2 = self._sqnorm(x, v)
-        q = self.c * n2 * t**2
-        ch, sh = 1 + coshm1(q), sinhc(q)
-        x.mul_(ch).addcmul_(t * sh, v)
-        v.div_(ch).addcmul_(self.c * t * n2 * sh / ch, x)  # in terms of the new x, since cosh² - sinh² = 1: no copy of the old one
+        keep, gain, pull = self._flow(x, v, t)
+        x.mul_(keep).addcmul_(gain, v)
+        v.div_(keep).addcmul_(pull / keep, x)  # in terms of the new x, since keep² - gain·pull = cosh² - sinh² = 1: no copy of the old one
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -172,6 +167,13 @@ class Lorentz(Curved):
         x, y = torch.broadcast_tensors(x, y)
         out: Tensor = _Excess.apply(x, y, self.c)
         return out
+
+    def _flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+        """cosh, t sinhc and c t n² sinhc of √c t n, n = |v|_x"""
+        n2 = self._sqnorm(x, v)
+        q = self.c * n2 * t**2
+        sh = sinhc(q)
+        return 1 + coshm1(q), t * sh, self.c * t * n2 * sh
 
     def _normaliser(self, z: Tensor, zt: Tensor, total: Tensor | float) -> Tensor:
         """1/√(-c<z, z>). For weights summing to W, -c<z, z> >= W² (reverse Cauchy-Schwarz): the floor under a difference that cancels."""

@@ -39,7 +39,7 @@ def twins(ours, torchs):
     return ours, torchs
 
 
-def same_run(ours, torchs, x):
+def assert_same_run(ours, torchs, x):
     def run(module):
         inputs = x.clone().requires_grad_() if x.is_floating_point() else x
         y = module(inputs)
@@ -55,13 +55,13 @@ def same_run(ours, torchs, x):
 @pytest.mark.parametrize("kind", TWINS)
 def test_layers(kind, dtype):
     ours, torchs = (module.to(dtype) for module in twins(*TWINS[kind]))
-    same_run(ours, torchs, torch.randn(2, 5, 6).to(dtype))
+    assert_same_run(ours, torchs, torch.randn(2, 5, 6).to(dtype))
 
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_tables(kind):
     ours, torchs = twins(lambda: Embedding(7, 6, M, **TABLES[kind]), lambda: nn.Embedding(7, 6, **TABLES[kind]))
-    same_run(ours, torchs, torch.tensor([[0, 2, 2], [6, 1, 0]]))
+    assert_same_run(ours, torchs, torch.tensor([[0, 2, 2], [6, 1, 0]]))
 
 
 @pytest.mark.parametrize("form", ["centroid", "additive"])

@@ -33,7 +33,7 @@ def result(folder):
     return of
 
 
-def close(a, b):
+def assert_all_close(a, b):
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-5, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
@@ -44,13 +44,13 @@ def close(a, b):
 @pytest.mark.parametrize("rows", [6, 5, 1])
 def test_sharded_steps_are_those_of_one_process(result, rows, sgd, learn):
     """One row: the other process has none. A learned curvature: every process needs all of it."""
-    close(result(f"trained {rows} {sgd} {learn}"), trained(rows, sgd, learn, shard=False))
+    assert_all_close(result(f"trained {rows} {sgd} {learn}"), trained(rows, sgd, learn, shard=False))
 
 
 @pytest.mark.parametrize("flatten", [True, False])
 @pytest.mark.parametrize("sgd", [True, False])
 def test_a_sharded_checkpoint_continues(result, sgd, flatten):
-    close(result(f"round trip {sgd} {flatten}"), trained(5, sgd, learn=True, steps=2 * STEPS, shard=False))
+    assert_all_close(result(f"round trip {sgd} {flatten}"), trained(5, sgd, learn=True, steps=2 * STEPS, shard=False))
 
 
 def test_a_checkpoint_of_two_processes_is_read_by_one(folder, result):
@@ -62,7 +62,7 @@ def test_a_checkpoint_of_two_processes_is_read_by_one(folder, result):
     dcp.load(state, checkpoint_id=folder / "checkpoint", no_dist=True)
     set_state_dict(net, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     train(net, optimizer, STEPS, 5, begin=STEPS)
-    close(whole(net), trained(5, sgd=False, learn=False, steps=2 * STEPS, shard=False))
+    assert_all_close(whole(net), trained(5, sgd=False, learn=False, steps=2 * STEPS, shard=False))
 
 
 def test_half_a_point_is_no_point(result):
