@@ -8,6 +8,8 @@ Sums that would cancel far from the origin are rewritten with d = x - y, the dif
 and parts along and across a point; each place says so.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -161,6 +163,53 @@ class Lorentz(Curved):
     def point(self, u: Tensor) -> Tensor:
         return u
 
+    def space(self, u: Tensor) -> Tensor:
+        return torch.where(_is_time(u), 0.0, u)
+
+    @full_precision
+    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
+        x = self.space(u)
+        t = ((1 / self.c if floor is None else floor) + sq(x)).sqrt() / math.sqrt(u.shape[-1])
+        return torch.where(_is_time(u), t, x)
+
+    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        """[x_t, x]; scale·[-x_t, x] for a query: q·k = scale·<q, k>, and softmax(-d_L²/τ) needs no more.
+
+        A bf16 time is wrong by ε x_t, in one slot and so in one direction: scores by ε q_t k_t (8 at |q| = 16). So the time is rounded
+        first and the space part is made to fit it; that moves the point by ε along its ray. Near the origin there is nothing to fit.
+        """
+        half = u.dtype in HALF
+        x = self.space(u.float() if half else u)
+        r2 = sq(x)
+        t = (1 / self.c + r2).sqrt()
+        if scale is not None:
+            scale = scale.expand(*u.shape[:-1], 1)  # so that its gradient is summed row by row first, beside the rest
+            t, x = scale * t, scale * x
+        if half:
+            with torch.no_grad():
+                rounded = t.to(u.dtype).float() if scale is None else t.to(u.dtype).float() / scale
+                fit = ((rounded.square() - 1 / self.c) / r2).clamp_min(0).sqrt()
+                fit = torch.where(self.c * r2 > 1, fit, 1.0)
+            x = fit * x
+        return torch.where(_is_time(u), -t if query else t, x).to(u.dtype)
+
+    @full_precision
+    def centre(self, z: Tensor) -> Tensor:
+        """z/√(-c<z, z>), time included."""
+        t = torch.where(_is_time(z), z, 0.0).sum(-1, keepdim=True)
+        return z * self._normaliser(self.space(z), t, 1.0)
+
+    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
+        """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the time's slot is empty."""
+        z = zt = total = None
+        for u, w in parts:
+            x = self.space(u.float() if u.dtype in HALF else u)
+            w = w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
+            t = (1 / self.c + sq(x)).sqrt()
+            z, zt, total = (w * x, w * t, w) if z is None else (z + w * x, zt + w * t, total + w)
+        assert z is not None and zt is not None and total is not None, "join needs points"
+        return z * self._normaliser(z, zt, total)
+
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
 
     def _excess(self, x: Tensor, y: Tensor) -> Tensor:
@@ -199,6 +248,10 @@ class Lorentz(Curved):
         far = self.c * x2 > 1
         inverse = 1 / torch.where(far, x2, 1.0)
         return torch.where(far, inverse, 0.0), torch.where(far, inverse, -self.c)
+
+
+def _is_time(u: Tensor) -> Tensor:
+    return torch.arange(u.shape[-1], device=u.device) == 0
 
 
 class _Excess(torch.autograd.Function):

@@ -7,7 +7,7 @@ bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -175,6 +175,34 @@ class Manifold(nn.Module, ABC):
     def point(self, u: Tensor) -> Tensor:
         """The point with free coordinates u: any vector of R^d is one. Inverse of `ambient(x)[0]`."""
 
+    # -- slots: points with their time, in vectors of ordinary width ---------------------------------------------------
+    #
+    # A deep stack keeps points of L^(n-1) in n slots, slot 0 for the time, n - 1 for space: widths stay those of flat space, and a matrix
+    # that reads slots reads the time as one of its columns. What comes out of a matrix in slot 0 is never read. In flat space slots are u.
+
+    def space(self, u: Tensor) -> Tensor:
+        """Slots with nothing for the time.   (..., n) -> (..., n)"""
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+
+    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
+        """Slots for a linear map to read: the time over √n beside the space part.   (..., n) -> (..., n)
+
+        The time of a normalised point is about √n, and Adam would move its column √n times faster than the rest. floor: 1/c where it is not ours.
+        """
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+
+    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        """Slots for dot-product attention, which then compares by this geometry.   (..., n) -> (..., n)"""
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+
+    def centre(self, z: Tensor) -> Tensor:
+        """Averages of `heads`, weights summing to 1, back on the manifold.   (..., n) -> (..., n)"""
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+
+    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
+        """Centroid of points in slots with weights (..., 1); Σ w u in flat space.   (..., n) -> (..., n)"""
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+
     # -- randomness --------------------------------------------------------------------------------------------------
 
     def random(self, *shape: int, std: float = 1.0, generator: torch.Generator | None = None, **factory: Any) -> Tensor:
@@ -190,10 +218,18 @@ class Manifold(nn.Module, ABC):
         return (v.shape[-1] - 1) * sinhc(self.c * sq(v)).log().squeeze(-1)
 
 
-class Curved(Manifold):
-    """Constant curvature -c, fixed (a float) or learned (c = c₀·exp(bounded ratio): positive, exact at the start, within 1/100 … 100 of c₀)."""
+LOG_BOUND = math.log(100.0)
 
-    _LOG_BOUND = math.log(100.0)
+
+def learned_curvature(c0: Tensor, log_ratio: Tensor) -> Tensor:
+    """c₀·exp(bounded log_ratio): positive, exactly c₀ at 0, within 1/100 … 100 of c₀; fp32 also in a bf16 model."""
+    ratio = log_ratio.float() if log_ratio.dtype in HALF else log_ratio
+    return c0.to(ratio.dtype) * (LOG_BOUND * (ratio / LOG_BOUND).tanh()).exp()
+
+
+class Curved(Manifold):
+    """Constant curvature -c, fixed (a float) or learned (`learned_curvature`)."""
+
     c0: Tensor
 
     def __init__(self, c: float = 1.0, learn: bool = False):
@@ -215,8 +251,7 @@ class Curved(Manifold):
     def c(self) -> float | Tensor:
         if not self.learn:
             return float(self._fixed_c)
-        ratio = self.log_ratio.float() if self.log_ratio.dtype in HALF else self.log_ratio
-        return self.c0.to(ratio.dtype) * (self._LOG_BOUND * (ratio / self._LOG_BOUND).tanh()).exp()
+        return learned_curvature(self.c0, self.log_ratio)
 
     def extra_repr(self) -> str:
         return f"c={float(torch.as_tensor(self.c).detach()):g}" + (", learn=True" if self.learn else "")

@@ -19,7 +19,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         space, _ = self.manifold.ambient(x)
-        return self.manifold.point(F.rms_norm(space, self.normalized_shape, self.weight, self.eps))
+        return self.manifold.point(F.rms_norm(space, self.normalized_shape, self.weight.to(space.dtype), self.eps))
 
 
 class Residual(nn.Module):

@@ -1,0 +1,204 @@
+"""HELM against its Euclidean twins: a training step, its memory, and decoding, side by side in one run.
+
+    python benchmarks/helm.py                    # on a GPU: three shapes, bf16, compiled
+    python benchmarks/helm.py --smoke            # anywhere: the same script on toy shapes, to see that it runs
+
+A step is forward and backward of the loss; ratios are of medians over rounds in which both models take turns.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from horosphere.models.helm import HelmConfig, HelmForCausalLM
+
+MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+
+
+def shape(layers: int, dim: int, inner: int, **more: Any) -> dict[str, Any]:
+    return {"num_hidden_layers": layers, "hidden_size": dim, "num_attention_heads": dim // 64, "intermediate_size": inner, "vocab_size": 32000, **more}
+
+
+def latent(kv: int, q: int, nope: int, rope: int, v: int, inner: int, **more: Any) -> dict[str, Any]:
+    sizes = {"kv_lora_rank": kv, "q_lora_rank": q, "qk_nope_head_dim": nope, "qk_rope_head_dim": rope, "v_head_dim": v}
+    return {**MIXTURE, **sizes, "moe_intermediate_size": inner, **more}
+
+
+# name: (configuration, rows, length, goal for the ratio)
+SHAPES = {
+    "HELM-D 8 x 512": (shape(8, 512, 1536), 16, 1024, 1.15),
+    "HELM-D 12 x 768": (shape(12, 768, 2048), 8, 2048, 1.05),
+    "HELM-D 16 x 2048 (1B)": (shape(16, 2048, 5632), 4, 2048, 1.05),
+    "HELM-MiCE 8 x 512": (shape(8, 512, 1536, **latent(128, 192, 32, 32, 64, 768)), 16, 1024, 1.15),
+    "HELM-MiCE 12 x 768": (shape(12, 768, 2048, **latent(256, 384, 64, 64, 64, 1024)), 8, 2048, 1.10),
+    "HELM-MiCE 16 x 896 (1B)": (shape(16, 896, 3584, **latent(256, 768, 64, 64, 64, 1792, n_routed_experts=8, vocab_size=128256)), 8, 2048, 1.10),
+}
+TOY = shape(2, 128, 256, vocab_size=512)
+SMOKE = {
+    "HELM-D toy": (TOY, 2, 64, None),
+    "HELM-MiCE toy": ({**TOY, **latent(32, 48, 16, 16, 32, 64)}, 2, 64, None),
+}
+
+
+class Step:
+    """One training step of one model, ready to be repeated."""
+
+    def __init__(self, config: dict[str, Any], rows: int, length: int, device: str):
+        torch.manual_seed(0)
+        self.device = device
+        self.model = HelmForCausalLM(HelmConfig(**config, max_position_embeddings=length)).to(device).train()
+        self.ids = torch.randint(config["vocab_size"], (rows, length + 1), device=device)
+        if device == "cuda":
+            for unit in units(self.model):
+                unit.compile()
+
+    def __call__(self) -> None:
+        for p in self.model.parameters():
+            p.grad = None
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = self.model(self.ids[:, :-1], shift_labels=self.ids[:, 1:]).loss
+        loss.backward()
+
+
+def units(model: HelmForCausalLM) -> list[nn.Module]:
+    return [*model.model.layers, model.lm_head]
+
+
+def synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(step: Callable[[], Any], device: str, times: int) -> float:
+    synchronize(device)
+    begin = time.perf_counter()
+    for _ in range(times):
+        step()
+    synchronize(device)
+    return (time.perf_counter() - begin) / times
+
+
+def peak_memory(step: Callable[[], None], device: str) -> float:
+    """GiB of one step, weights and gradients included."""
+    if device != "cuda":
+        return float("nan")
+    synchronize(device)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    synchronize(device)
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def training(name: str, config: dict[str, Any], rows: int, length: int, goal: float | None, device: str, rounds: int, times: int) -> dict[str, Any]:
+    steps: dict[str, Step] = {}
+    memory: dict[str, float] = {}
+    for geometry in ("lorentz", "euclidean"):
+        step = steps[geometry] = Step({**config, "geometry": geometry}, rows, length, device)
+        for _ in range(3):
+            step()
+        for p in step.model.parameters():
+            p.grad = None
+        weights = sum(p.numel() * p.element_size() for p in step.model.parameters()) / 2**30 if device == "cuda" else 0.0
+        memory[geometry] = peak_memory(step, device) + weights
+    if device == "cuda":
+        torch.cuda.set_sync_debug_mode("error")  # a step that asks the device for a number stops here
+        for step in steps.values():
+            step()
+        torch.cuda.set_sync_debug_mode("default")
+    taken: dict[str, list[float]] = {g: [] for g in steps}
+    for _ in range(rounds):
+        for geometry, step in steps.items():
+            taken[geometry].append(seconds(step, device, times))
+    ms = {g: 1e3 * statistics.median(t) for g, t in taken.items()}
+    ratio = statistics.median(a / b for a, b in zip(taken["lorentz"], taken["euclidean"], strict=True))
+    parameters = sum(p.numel() for p in steps["lorentz"].model.parameters())
+    return {
+        "name": name,
+        "parameters": parameters,
+        "ms": ms["lorentz"],
+        "twin_ms": ms["euclidean"],
+        "ratio": ratio,
+        "goal": goal,
+        "gib": memory["lorentz"],
+        "twin_gib": memory["euclidean"],
+        "memory_ratio": memory["lorentz"] / memory["euclidean"],
+    }
+
+
+@torch.no_grad()
+def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: int, rows: int, rounds: int) -> dict[str, Any]:
+    """`generate` with a static cache (compiled by transformers on a GPU), bf16 weights."""
+    speed: dict[str, list[float]] = {}
+    width: dict[str, int] = {}
+    models = {}
+    for geometry in ("lorentz", "euclidean"):
+        torch.manual_seed(0)
+        changes = {"geometry": geometry, "max_position_embeddings": prompt + new, "eos_token_id": None}
+        models[geometry] = HelmForCausalLM(HelmConfig(**{**config, **changes})).to(device, torch.bfloat16).eval()
+        attention = models[geometry].model.layers[0].self_attn
+        width[geometry] = getattr(attention, "cache_width", 2 * config["num_attention_heads"] * 64)
+        speed[geometry] = []
+    ids = torch.randint(config["vocab_size"], (rows, prompt), device=device)
+    options = {"max_new_tokens": new, "do_sample": False, "cache_implementation": "static" if device == "cuda" else None, "pad_token_id": 0}
+    for count in range(rounds + 2):
+        for geometry, model in models.items():
+            once = seconds(lambda model=model: model.generate(ids, **{**options, "max_new_tokens": 1}), device, 1)
+            whole = seconds(lambda model=model: model.generate(ids, **options), device, 1)
+            if count >= 2:
+                speed[geometry].append(rows * (new - 1) / max(whole - once, 1e-9))
+    ratio = statistics.median(a / b for a, b in zip(speed["lorentz"], speed["euclidean"], strict=True))
+    result = {g: statistics.median(s) for g, s in speed.items()}
+    bytes_per_token = {g: 2 * w for g, w in width.items()}
+    return {"name": name, "tokens_per_s": result, "ratio": ratio, "cache_bytes_per_token_and_layer": bytes_per_token}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="toy shapes, to see that the script runs")
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    parser.add_argument("--no-decode", action="store_true", help="training steps only")
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    args = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not args.smoke:
+        parser.error("no GPU here: pass --smoke for a toy run")
+    shapes = {n: s for n, s in (SMOKE if args.smoke else SHAPES).items() if args.only in n}
+    rounds, times = (2, 2) if args.smoke else (5, 8)
+
+    rows = []
+    print(f"{'training step':26} {'params':>8} {'ms':>8} {'twin ms':>8} {'ratio':>6} {'goal':>5} {'GiB':>6} {'twin':>6} {'ratio':>6}", flush=True)
+    for name, (config, batch, length, goal) in shapes.items():
+        row = training(name, config, batch, length, goal, device, rounds, times)
+        rows.append(row)
+        times_text = f"{row['ms']:8.1f} {row['twin_ms']:8.1f} {row['ratio']:6.3f} {goal or '':>5}"
+        print(f"{name:26} {row['parameters'] / 1e6:7.0f}M {times_text} {row['gib']:6.1f} {row['twin_gib']:6.1f} {row['memory_ratio']:6.2f}", flush=True)
+        gc.collect()
+        torch.compiler.reset()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    decoded = []
+    if not args.no_decode:
+        print(f"\n{'decoding':26} {'tokens/s':>10} {'twin':>10} {'ratio':>6} {'cache bytes/token/layer':>25}", flush=True)
+        for name, (config, *_) in shapes.items():
+            sizes = (16, 8, 2, 1) if args.smoke else (512, 128, 16, 3)
+            row = decoding(name, config, device, *sizes)
+            decoded.append(row)
+            speed, cache = row["tokens_per_s"], row["cache_bytes_per_token_and_layer"]
+            text = f"{cache['lorentz']} / {cache['euclidean']}"
+            print(f"{name:26} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row['ratio']:6.2f} {text:>25}", flush=True)
+            torch.compiler.reset()
+    if args.out:
+        args.out.write_text(json.dumps({"training": rows, "decoding": decoded, "torch": torch.__version__}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Text for language models, one document at a time: from files, from Hugging Face, or from Python's own documentation."""
+
+import ast
+import codecs
+import gzip
+import hashlib
+import io
+import json
+import sys
+import sysconfig
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, cast
+
+from horosphere.errors import UserError
+
+PLAIN = (".txt", ".md")  # documents separated by a form feed
+KINDS = (*PLAIN, ".jsonl")  # each also with .gz
+LONGEST = 4 << 20  # characters of a document in a plain file: beyond, it is cut, so that one huge file needs little memory
+BLOCK = 1 << 20  # bytes read at a time
+NOT_DOCUMENTATION = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data"}  # folders of the library
+
+
+def documents(source: str, field: str = "text") -> Iterator[str]:
+    """The documents of a source, one by one; those without a visible character are left out.
+
+    "python": Python's documentation. "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset, streamed. Else a file or folder of .txt, .md
+    (documents separated by a form feed) and .jsonl (one object a line, the text in `field`), each also .gz.
+    """
+    texts: Iterable[str]
+    if source == "python":
+        texts = _python()
+    elif source.startswith("hf:"):
+        texts = _hugging_face(source, field)
+    else:
+        texts = (text for path in _files(source) for text in _documents_in(path, field))
+    empty = True
+    for text in texts:
+        if text and not text.isspace():
+            empty = False
+            yield text
+    if empty:
+        raise UserError(f"{source} holds no text: give a source that has some")
+
+
+def fingerprint(source: str) -> str:
+    """What tells a source from others, without reading it: names, sizes and times of its files; Python's version; the name of a dataset."""
+    identity: Any = source
+    if source == "python":
+        identity = ["python", sys.version]
+    elif not source.startswith("hf:"):
+        stats = [(_name(path, source), path.stat()) for path in _files(source)]
+        identity = ["files", *((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def cut(text: str, low: int, high: int) -> int:
+    """Where to cut a text, low < cut <= high: behind the last blank line there, else behind a line, else before a space, else at high."""
+    for boundary, length in (("\n\n", 2), ("\n", 1), (" ", 0)):
+        if (found := text.rfind(boundary, low + 1, high)) >= 0:
+            return found + length
+    return high
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _files(source: str) -> list[Path]:
+    """The file, or the text files in the folder and below, in the order of their names."""
+    path = Path(source)
+    if not path.exists():
+        raise UserError(
+            f'{source}: no such file or folder. Check the path; a dataset of Hugging Face is "hf:NAME", Python\'s documentation "python".'
+        )
+    if not path.is_dir():
+        if _kind(path) not in KINDS:
+            raise UserError(f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {' '.join(KINDS)}, each also with .gz.")
+        return [path]
+    found = [file for file in path.rglob("*") if _kind(file) in KINDS and file.is_file() and "/." not in f"/{_name(file, source)}"]
+    if not found:
+        raise UserError(f"{source}: a folder without text files ({' '.join(KINDS)}, each also with .gz). Put some there, or name another.")
+    return sorted(found, key=lambda file: _name(file, source))
+
+
+def _documents_in(path: Path, field: str) -> Iterator[str]:
+    try:
+        with path.open("rb") as stored:
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=stored)) if path.suffix.lower() == ".gz" else stored
+            yield from _plain(file, path) if _kind(path) in PLAIN else _json_lines(file, path, field)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: a broken gzip file ({_line(error)}). Compress or download it again.") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
+
+
+def _plain(file: IO[bytes], path: Path) -> Iterator[str]:
+    held = ""
+    for block in _decoded(file, path):
+        *whole, held = (held + block).split("\f")
+        yield from (text.strip("\n") for text in whole)
+        while len(held) > LONGEST:
+            end = cut(held, LONGEST // 2, LONGEST)
+            yield held[:end].strip("\n")
+            held = held[end:]
+    yield held.strip("\n")
+
+
+def _decoded(file: IO[bytes], path: Path) -> Iterator[str]:
+    """Blocks of text, line ends as \\n, without the mark that some editors put first."""
+    bytes_to_text = codecs.getincrementaldecoder("utf-8")()
+    decoder = io.IncrementalNewlineDecoder(bytes_to_text, translate=True)
+    done = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else file.seek(0)
+    while True:
+        block = file.read(BLOCK)
+        start = done - len(bytes_to_text.getstate()[0])  # half a character may wait from the block before
+        try:
+            yield decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: no UTF-8 text at byte {start + error.start}. Save the file as UTF-8.") from None
+        done += len(block)
+        if not block:
+            return
+
+
+def _json_lines(file: IO[bytes], path: Path, field: str) -> Iterator[str]:
+    done = 0
+    for number, line in enumerate(file, 1):
+        try:
+            if line.strip():
+                yield _text_of(json.loads(line.decode("utf-8-sig")), field, f"{path} line {number}")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} line {number}: no UTF-8 text at byte {done + error.start}. Save the file as UTF-8.") from None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} line {number}: no valid JSON ({_line(error)}). Put one object on each line.") from None
+        done += len(line)
+
+
+def _text_of(row: Any, field: str, where: str) -> str:
+    if not isinstance(row, dict):
+        raise UserError(f'{where}: {_line(json.dumps(row))} is no object. Write {{"{field}": "the text"}}.')
+    if field not in row:
+        there = ", ".join(map(str, row)) or "nothing"
+        raise UserError(f'{where}: no field "{field}"; there is {_line(there)}. Choose the one that holds the text.')
+    text = row[field]
+    if not isinstance(text, str):
+        raise UserError(
+            f'{where}: the field "{field}" is {_line(json.dumps(text, default=str))}, not text. Choose a field of text, or remove the row.'
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f'{where}: half a character (a lone surrogate such as "\\ud83d") in the text. Repair or remove the row.') from None
+    return text
+
+
+def _kind(path: Path) -> str:
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def _name(file: Path, source: str) -> str:
+    return file.relative_to(source).as_posix() if file != Path(source) else file.name
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:80]
+
+
+# -- other sources ----------------------------------------------------------------------------------------------------
+
+
+def _hugging_face(source: str, field: str) -> Iterator[str]:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise UserError(f"{source} needs the package datasets: pip install 'horosphere[language]'") from None
+    name, config, split, *more = [*source.split(":")[1:], "", ""]
+    if not name or any(more):
+        raise UserError(f"{source}: no name of a dataset. Write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT.")
+    try:
+        for number, row in enumerate(load_dataset(name, config or None, split=split or "train", streaming=True), 1):
+            yield _text_of(row, field, f"{source} row {number}")
+    except UserError:
+        raise
+    except Exception as error:  # the library raises whatever it runs into: names, splits, connections, files
+        raise UserError(f"{source}: cannot be read ({_line(error)}). Check the name, the split and the connection.") from error
+
+
+@cache  # two megabytes, and seconds to collect
+def _python() -> list[str]:
+    """The topics of Python's help, and a document for each module of the standard library: its docstrings, each where it first stands."""
+    from pydoc_data.topics import topics
+
+    library = Path(sysconfig.get_path("stdlib"))
+    seen: set[str] = set()
+    texts = list(dict.fromkeys(topics[name].strip() for name in sorted(topics)))
+    for path in sorted(library.rglob("*.py")):
+        if NOT_DOCUMENTATION.isdisjoint(path.relative_to(library).parts):
+            new = dict.fromkeys(text for text in _docstrings(ast.parse(path.read_bytes())) if text not in seen)
+            seen.update(new)
+            texts.append("\n\n".join(new))
+    return texts
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Read, not imported: importing some modules of the library does things."""
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (text := ast.get_docstring(node)):
+        yield text
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):  # nothing inside an expression has a docstring
+            yield from _docstrings(child)

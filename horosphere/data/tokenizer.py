@@ -1,0 +1,86 @@
+"""Tokenizers: byte-level BPE, trained on a corpus or loaded from a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horosphere.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+END = "<|endoftext|>"  # id 0: begins every document, and so ends the one before; also pads
+SMALLEST = 257  # the 256 bytes, and END
+FILES = ("tokenizer.json", "tokenizer_config.json")  # what save_pretrained writes
+UNLIMITED = 10**30  # tokens; how transformers says it too
+# GPT-4's: contractions; words with the mark or space before them; digits by three; marks; line ends; spaces
+SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, progress: Callable[[int, str], None] | None = None) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with at most vocab_size tokens: every text comes back from its tokens to the letter.
+
+    The same texts give the same tokenizer. Encoding adds nothing; END is bos, eos and pad, also where a text spells it out.
+    `progress(megabytes, note)` while texts are read.
+    """
+    if vocab_size < SMALLEST:
+        raise UserError(f"a vocabulary of {vocab_size} is too small: the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more.")
+    require_language()
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_counted(texts, progress), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=UNLIMITED, clean_up_tokenization_spaces=False
+    )
+
+
+def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
+    """The tokenizer in a folder made by save_pretrained. Reads its two files; fetches nothing and runs no code that comes with it."""
+    folder = Path(path)
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise UserError(f"{folder}: no tokenizer (it has no {name}). Name a folder made by save_pretrained of a fast tokenizer.")
+        try:
+            if not isinstance(json.loads((folder / name).read_bytes()), dict):
+                raise ValueError("it holds no JSON object")
+        except (ValueError, RecursionError) as error:
+            raise _damaged(folder / name, error) from error
+    require_language()
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the library raises bare Exceptions for what it cannot read
+        raise _damaged(folder / FILES[0], error) from error
+
+
+def require_language() -> None:
+    """Complains where the packages for language models are missing."""
+    try:
+        import tokenizers  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"language models need the package {error.name}: pip install 'horosphere[language]'") from None
+
+
+def _counted(texts: Iterable[str], progress: Callable[[int, str], None] | None) -> Iterator[str]:
+    characters = 0
+    for text in texts:
+        yield text
+        characters += len(text)
+        if progress:
+            progress(characters // 10**6, "training the tokenizer")
+
+
+def _damaged(file: Path, error: Exception) -> UserError:
+    return UserError(f"{file}: a damaged tokenizer ({' '.join(str(error).split())[:80]}). Save it again with save_pretrained.")

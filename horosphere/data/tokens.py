@@ -1,0 +1,314 @@
+"""Tokens on disk, and the windows of them that a language model sees.
+
+A document in the stream is [bos] + its tokens, so that the model predicts the end of a document as the next bos.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.data.text import cut, documents, fingerprint
+from horosphere.data.tokenizer import FILES, load_tokenizer, train_tokenizer
+from horosphere.errors import UserError
+from horosphere.files import new_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+TOKENS, ABOUT = "tokens.bin", "tokens.json"
+PIECE = 1 << 16  # characters encoded at once: longer documents go in pieces, which threads share and memory does not notice
+BATCH = 1 << 20  # characters handed to the threads together
+HELD_OUT = 50  # one document of so many is for validation
+SAMPLE = 50_000_000  # characters, at most, that train a tokenizer, spread evenly over ...
+SAMPLED = 1_000_000_000  # ... the first so many of the corpus
+LAYOUT = 1  # of the cache; raise it with every change of what is written there
+
+Progress = Callable[[int, str], None]  # (megabytes of text so far, note)
+
+
+# -- tokens on disk ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenFile:
+    """A stream of tokens (N,), memory-mapped: uint16, or uint32 for vocabularies beyond 65536."""
+
+    tokens: np.ndarray
+    bos: int
+    vocab_size: int
+    text_bytes: int  # of the text in UTF-8
+    documents: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"TokenFile({len(self)} tokens, {self.documents} documents, vocabulary of {self.vocab_size})"
+
+    @staticmethod
+    def open(folder: str | Path) -> TokenFile:
+        folder = Path(folder)
+        if not (folder / ABOUT).is_file():
+            raise UserError(f"{folder}: no folder of tokens (it has no {ABOUT}). Make one with tokenise.")
+        try:
+            about = json.loads((folder / ABOUT).read_bytes())
+            dtype = _dtype(about["vocab_size"])
+            found, wanted = (folder / TOKENS).stat().st_size, about.pop("tokens") * dtype.itemsize
+            if not found == wanted > 0:
+                raise ValueError(f"{TOKENS} has {found} bytes instead of {wanted}")
+            return TokenFile(np.memmap(folder / TOKENS, dtype, mode="r"), **about)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(f"{folder}: damaged tokens ({' '.join(str(error).split())}). Delete the folder and make it again.") from error
+
+
+def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, folder: str | Path, progress: Progress | None = None) -> TokenFile:
+    """Write texts as tokens into a new folder, there whole or not at all. Memory does not grow with the texts.
+
+    A document of more than PIECE characters is encoded in pieces cut at ends of lines. That changes no token of train_tokenizer's unless a line
+    is as long as a piece; a foreign tokenizer may miss a merge, or add its first space, at a cut.
+    """
+    with new_folder(folder) as aside:
+        writer = _Writer(aside, tokenizer, progress)
+        for text in texts:
+            writer.add(text)
+        writer.finish(str(folder))
+    return TokenFile.open(folder)
+
+
+class _Writer:
+    """Appends documents to the token file in a folder, a batch of pieces at a time."""
+
+    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast, progress: Progress | None = None):
+        bos = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+        if bos is None:
+            raise UserError("the tokenizer has neither bos nor eos, one of which must begin each document. Set one, and save the tokenizer again.")
+        folder.mkdir(exist_ok=True)
+        self.folder, self.progress = folder, progress
+        self.encoder = deepcopy(tokenizer.backend_tokenizer)  # a foreign one may truncate or pad
+        self.encoder.no_truncation()
+        self.encoder.no_padding()
+        self.bos, self.vocab_size = bos, max(tokenizer.get_vocab().values()) + 1
+        self.tokens = self.text_bytes = self.documents = 0
+        self.pieces: list[tuple[bool, str]] = []  # waiting; whether a document begins with it
+        self.waiting = 0  # characters
+
+    def add(self, text: str) -> None:
+        self.documents += 1
+        self.text_bytes += len(text.encode())
+        for number, piece in enumerate(_pieces(text)):
+            self.pieces.append((number == 0, piece))
+            self.waiting += len(piece)
+            if self.waiting >= BATCH:
+                self._flush()
+
+    def finish(self, what: str) -> None:
+        self._flush()
+        if not self.documents:
+            raise UserError(f"{what}: no text for it. Give more.")
+        about = {name: getattr(self, name) for name in ("tokens", "bos", "vocab_size", "text_bytes", "documents")}
+        (self.folder / ABOUT).write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+    def _flush(self) -> None:
+        encodings = self.encoder.encode_batch_fast([piece for _, piece in self.pieces], add_special_tokens=False)
+        ids = [token for (begins, _), encoding in zip(self.pieces, encodings, strict=True) for token in [self.bos] * begins + encoding.ids]
+        with (self.folder / TOKENS).open("ab") as file:
+            np.array(ids, _dtype(self.vocab_size)).tofile(file)
+        self.tokens += len(ids)
+        self.pieces, self.waiting = [], 0
+        if self.progress:
+            self.progress(self.text_bytes // 10**6, f"{self.tokens / 1e6:.1f} M tokens")
+
+
+def _pieces(text: str) -> Iterator[str]:
+    start = 0
+    while len(text) - start > PIECE:
+        end = cut(text, start + PIECE // 2, start + PIECE)
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _dtype(vocab_size: int) -> np.dtype:
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+class Windows:
+    """Windows of length + 1 tokens in random order, a global batch of `rows` a step: a pure function of (seed, step).
+
+    Windows overlap by one token, so that their inputs cover the stream once an epoch. Each epoch has an order and an offset of its own, and at
+    its ends leaves out fewer than two windows' worth of tokens.
+    """
+
+    def __init__(self, tokens: TokenFile, length: int, rows: int, seed: int):
+        if len(tokens) <= length:
+            raise UserError(
+                f"{len(tokens)} tokens are too few for one window of {length}, which takes {length + 1}. Use shorter windows, or more text."
+            )
+        self.tokens, self.length, self.rows, self.seed = tokens, length, rows, seed
+        self.count = max(1, len(tokens) // length - 1)  # windows an epoch: as many as fit at every offset
+        self._epoch, self._starts = -1, np.empty(0, np.int64)
+
+    def batch(self, step: int, rows: range | None = None) -> Tensor:
+        """Rows of the global batch of a step, all of them by default.   -> (len(rows), length + 1) int64"""
+        starts = [self._start(step * self.rows + row) for row in (range(self.rows) if rows is None else rows)]
+        return _windows(self.tokens, starts, self.length)
+
+    def epochs_at(self, step: int) -> float:
+        """Passes over the tokens that the steps before this one make."""
+        return step * self.rows / self.count
+
+    def _start(self, number: int) -> int:
+        epoch, place = divmod(number, self.count)
+        if epoch != self._epoch:
+            random = np.random.default_rng((self.seed, epoch))
+            spare = len(self.tokens) - 1 - self.count * self.length
+            self._starts = random.integers(min(self.length, spare + 1)) + self.length * random.permutation(self.count)
+            self._epoch = epoch
+        return int(self._starts[place])
+
+
+def windows_in_order(tokens: TokenFile, length: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Windows (B <= rows, length + 1) in the order of the stream, and which of their targets count (B, length).
+
+    Every token but the first is predicted exactly once. The last window is padded with bos.
+    """
+    starts = range(0, len(tokens) - 1, length)
+    for first in range(0, len(starts), rows):
+        batch = starts[first : first + rows]
+        targets = torch.tensor(batch)[:, None] + torch.arange(1, length + 1)
+        yield _windows(tokens, batch, length), targets < len(tokens)
+
+
+def _windows(tokens: TokenFile, starts: Iterable[int], length: int) -> Tensor:
+    windows = [tokens.tokens[start : start + length + 1] for start in starts]
+    batch = np.full((len(windows), length + 1), tokens.bos, dtype=np.int64)
+    for row, window in zip(batch, windows, strict=True):
+        row[: len(window)] = window
+    return torch.from_numpy(batch)
+
+
+def document_positions(tokens: Tensor, bos: int) -> Tensor:
+    """Position of each token in its document, 0 at each bos and at the start of a row.   (..., T) -> (..., T) int64
+
+    t - max{s <= t: token s is bos}
+    """
+    places = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
+    return places - torch.where(tokens == bos, places, 0).cummax(-1).values
+
+
+# -- a corpus ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    train: TokenFile
+    valid: TokenFile
+    tokenizer: PreTrainedTokenizerFast
+
+
+def prepare(
+    source: str, tokenizer: str | None, vocab_size: int, valid: str | None, cache: Path, progress: Progress | None = None, field: str = "text"
+) -> Corpus:
+    """The tokens of a source, made at the first call and found in the cache at the next.
+
+    tokenizer: a folder, or None to train one of vocab_size on the training text. valid: a source of its own, or None to hold out every 50th
+    document (where there are fewer than 50, the end of the last one: a 50th of the text). Processes may prepare the same corpus at once.
+    """
+    chosen = load_tokenizer(tokenizer) if tokenizer else None
+    asked = [hashlib.sha256(Path(tokenizer, name).read_bytes()).hexdigest() for name in FILES] if tokenizer else vocab_size
+    identity = json.dumps([LAYOUT, fingerprint(source), asked, valid and fingerprint(valid), field])
+    entry = Path(cache) / hashlib.sha256(identity.encode()).hexdigest()[:32]
+    if not entry.is_dir():
+        with _shared_folder(entry) as folder:
+            used = chosen
+            if used is None:
+                used = train_tokenizer(_sample(text for part, text in _parts(source, valid, field) if part == "train"), vocab_size, progress)
+                used.save_pretrained(folder / "tokenizer")
+            writers = {"train": _Writer(folder / "train", used, progress), "valid": _Writer(folder / "valid", used)}
+            for part, text in _parts(source, valid, field):
+                writers[part].add(text)
+            for part, writer in writers.items():
+                writer.finish(f"{source}, {part}")
+    return Corpus(TokenFile.open(entry / "train"), TokenFile.open(entry / "valid"), chosen or load_tokenizer(entry / "tokenizer"))
+
+
+def cache_folder() -> Path:
+    """$HOROSPHERE_CACHE, or ~/.cache/horosphere"""
+    return Path(os.environ.get("HOROSPHERE_CACHE") or "~/.cache/horosphere").expanduser()
+
+
+def _parts(source: str, valid: str | None, field: str) -> Iterator[tuple[str, str]]:
+    """("train" or "valid", document)"""
+    if valid is None:
+        yield from _hold_out(documents(source, field))
+    else:
+        yield from (("train", text) for text in documents(source, field))
+        yield from (("valid", text) for text in documents(valid, field))
+
+
+def _hold_out(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Every 50th text, counted from 1, is for validation; where there are fewer, the end of the last one is, a 50th of all characters."""
+    last, number, size = "", 0, 0
+    for text in texts:
+        if number:  # one behind: the last text waits until it is known to be the last
+            yield "train" if number % HELD_OUT else "valid", last
+        last, number, size = text, number + 1, size + len(text)
+    if number >= HELD_OUT:
+        yield "train" if number % HELD_OUT else "valid", last
+        return
+    end = max(1, size // HELD_OUT)
+    latest = max(0, len(last) - end)
+    at = cut(last, max(0, latest - end // 8), latest)
+    yield from ((part, text) for part, text in (("train", last[:at]), ("valid", last[at:])) if text)
+
+
+def _sample(texts: Iterable[str]) -> Iterator[str]:
+    """Pieces spread evenly over the first SAMPLED characters, SAMPLE in all at most: when they grow too many, every second one goes."""
+    kept: list[str] = []
+    size, seen, stride = 0, 0, 1
+    for number, piece in enumerate(piece for text in texts for piece in _pieces(text)):
+        if number % stride == 0:
+            kept.append(piece)
+            size += len(piece)
+        if size > SAMPLE:
+            kept, stride = kept[::2], 2 * stride
+            size = sum(map(len, kept))
+        seen += len(piece)
+        if seen >= SAMPLED:
+            break
+    yield from kept
+
+
+@contextmanager
+def _shared_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill beside the target, which takes its place when the block ends well, or vanishes where another process was first."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise UserError(f"{path.parent}: no folder to write to ({error.strerror}). Set HOROSPHERE_CACHE to one you may write to.") from error
+    with aside:
+        new = Path(aside.name, "new")
+        new.mkdir()
+        yield new
+        try:
+            new.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise

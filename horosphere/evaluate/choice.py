@@ -1,0 +1,348 @@
+"""Multiple choice: does a language model find the right continuation likelier than the wrong ones?
+
+Prompts are those of lm-evaluation-harness, zero-shot, and so are the metrics. What differs, for reasons:
+- The beginning-of-document token always comes first, and stays when a long context is cut: models are trained on documents that start with it.
+- BLiMP's sentences start a document, so no space comes before them. COPA has one space before a choice, not two.
+- Ties count 1/number of tied, not for the first: a model that finds all alike scores chance.
+- A limit takes items evenly from the whole file, not its first ones, which are all of one kind where files are sorted.
+- Standard errors are binomial, √(p(1-p)/n).
+"""
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from horosphere.errors import UserError
+from horosphere.evaluate.perplexity import evaluating, log_probabilities
+from horosphere.train.progress import Update, progress
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question: which of the choices follows the context? With a context for each choice: after which of them is it likeliest?"""
+
+    context: str | tuple[str, ...]
+    choices: tuple[str, ...]
+    gold: int
+    group: str = ""  # a phenomenon or subject, for accuracies apart
+
+    def requests(self) -> list[tuple[str, str]]:
+        """(context, continuation) for each choice; a space joins them where there is a context."""
+        contexts = (self.context,) * len(self.choices) if isinstance(self.context, str) else self.context
+        return [(context, f" {choice}" if context else choice) for context, choice in zip(contexts, self.choices, strict=True)]
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    value: float
+    stderr: float
+
+    @staticmethod
+    def of(credits: Sequence[float]) -> "Accuracy":
+        p = sum(credits) / len(credits)
+        return Accuracy(p, math.sqrt(p * (1 - p) / len(credits)))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ± {self.stderr:.3f}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """acc: the likeliest choice is right. acc_norm: the likeliest a character is, which does not favour short ones (lm-eval's acc_norm)."""
+
+    acc: Accuracy
+    acc_norm: Accuracy
+    chance: float  # mean of 1/choices
+    groups: dict[str, Accuracy]  # acc of each group
+    cut: int  # items whose context was longer than the model reads
+    log_likelihoods: tuple[tuple[float, ...], ...]  # of each choice of each item
+
+    def __len__(self) -> int:
+        return len(self.log_likelihoods)
+
+
+def score(
+    model: nn.Module,
+    tokenizer: Any,
+    items: Sequence[Item],
+    device: torch.device | str = "cpu",
+    batch_tokens: int = 16384,
+    progress: Update | None = None,
+) -> Score:
+    """log p(choice | context) of every choice under a causal language model of transformers, and what follows from them.
+
+    `batch_tokens`: tokens the model sees at once, padding included. `progress(choices done, note)` after each batch.
+    """
+    if not items:
+        raise UserError("there are no items to score: give at least one")
+    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None) or math.inf
+    prefix = prefix_token(tokenizer)
+    pairs = _encode(tokenizer, [request for item in items for request in item.requests()])
+    fitted = [fit(prefix, context, continuation, longest) for context, continuation in pairs]
+    found = iter(_log_likelihoods(model, fitted, device, batch_tokens, progress))
+    likelihoods = [tuple(next(found) for _ in item.choices) for item in items]
+    owners = [number for number, item in enumerate(items) for _ in item.choices]
+    cut = {owner for owner, (context, _), (before, _) in zip(owners, pairs, fitted, strict=True) if len(before) <= len(context)}
+
+    right = [_credit(values, item.gold) for values, item in zip(likelihoods, items, strict=True)]
+    per_character = [[v / len(c) for v, c in zip(values, item.choices, strict=True)] for values, item in zip(likelihoods, items, strict=True)]
+    right_norm = [_credit(values, item.gold) for values, item in zip(per_character, items, strict=True)]
+    groups: dict[str, list[float]] = {}
+    for item, credit in zip(items, right, strict=True):
+        groups.setdefault(item.group, []).append(credit)
+    by_group = {name: Accuracy.of(credits) for name, credits in sorted(groups.items()) if name}
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    return Score(Accuracy.of(right), Accuracy.of(right_norm), chance, by_group, len(cut), tuple(likelihoods))
+
+
+def _credit(values: Sequence[float], gold: int) -> float:
+    """1 for the largest value at gold, shared among those that tie with it."""
+    best = max(values)
+    return (values[gold] == best) / values.count(best)
+
+
+# -- log-likelihoods -------------------------------------------------------------------------------------------------
+
+
+def prefix_token(tokenizer: Any) -> int:
+    """The token that starts every document."""
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    raise UserError("the tokenizer has neither a bos nor an eos token: set tokenizer.bos_token to what starts a document")
+
+
+def fit(prefix: int, context: list[int], continuation: list[int], longest: float) -> tuple[list[int], list[int]]:
+    """([prefix, context], continuation), the context cut from the left so that the model, who never reads the last token, reads at most `longest`."""
+    room = longest - len(continuation)
+    if room < 0:
+        raise UserError(f"a choice of {len(continuation)} tokens is too long for a model that reads {longest}: leave its item out")
+    return [prefix, *context[int(max(0, len(context) - room)) :]], continuation
+
+
+def _encode(tokenizer: Any, requests: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+    """Tokens of contexts and continuations: a continuation is what the whole has beyond the context's tokens, as in lm-eval."""
+    requests = [(context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in requests]
+    texts = list(dict.fromkeys(text for context, continuation in requests for text in (context, context + continuation)))
+    tokens = dict(zip(texts, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"], strict=True))
+    pairs = []
+    for context, continuation in requests:
+        before = tokens[context]
+        after = tokens[context + continuation][len(before) :]
+        if not after:
+            raise UserError(f"the choice {continuation!r} adds no token to its context: the tokenizer joins the two, so leave its item out")
+        pairs.append((before, after))
+    return pairs
+
+
+def _log_likelihoods(
+    model: nn.Module, requests: Sequence[tuple[list[int], list[int]]], device: torch.device | str, batch_tokens: int, progress: Update | None
+) -> list[float]:
+    """log p(continuation | tokens before) of each request. Requests with the same input, as those for one letter each, share a row."""
+    sharing: dict[tuple[int, ...], list[int]] = {}
+    for number, (before, continuation) in enumerate(requests):
+        sharing.setdefault((*before, *continuation[:-1]), []).append(number)
+    inputs = sorted(sharing, key=len, reverse=True)  # longest first: what does not fit into memory fails at once
+    found = [0.0] * len(requests)
+    start = done = 0
+    with evaluating(model):
+        while start < len(inputs):
+            batch = inputs[start : start + max(1, batch_tokens // len(inputs[start]))]
+            start += len(batch)
+            tokens = pad_sequence([torch.tensor(row) for row in batch], batch_first=True).to(device)
+            lengths = torch.tensor([len(row) for row in batch], device=device)
+            mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
+            logits = model(input_ids=tokens, attention_mask=mask.long()).logits
+
+            asked = [(row, number) for row, same in enumerate(batch) for number in sharing[same]]
+            continuations = [requests[number][1] for _, number in asked]
+            sizes = [len(continuation) for continuation in continuations]
+            rows = torch.tensor([row for row, _ in asked]).repeat_interleave(torch.tensor(sizes))
+            columns = torch.cat([torch.arange(len(batch[row]) - size, len(batch[row])) for (row, _), size in zip(asked, sizes, strict=True)])
+            targets = torch.tensor([token for continuation in continuations for token in continuation])
+            values = log_probabilities(logits, (rows.to(device), columns.to(device)), targets.to(device))
+            for (_, number), value in zip(asked, values.split(sizes), strict=True):
+                found[number] = value.sum().item()
+            done += len(asked)
+            if progress:
+                progress(done, "choices")
+    return found
+
+
+# -- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def question(row: dict[str, Any]) -> Item:
+    """{"query": text, "choices": [texts], "gold": index, optionally "subject": text}"""
+    query, choices, gold = _text(row, "query"), row.get("choices"), row.get("gold")
+    if not isinstance(choices, list) or not all(isinstance(choice, str) and choice for choice in choices):
+        raise ValueError('"choices" should be a list of texts')
+    if not 2 <= len(choices) <= len(ascii_uppercase):
+        raise ValueError(f"{len(choices)} choices; there should be 2 to {len(ascii_uppercase)}")
+    if not isinstance(gold, int) or isinstance(gold, bool) or not 0 <= gold < len(choices):
+        raise ValueError(f'"gold" should be the index of the right choice, 0 to {len(choices) - 1}')
+    return Item(query, tuple(choices), gold, _text(row, "subject") if "subject" in row else "")
+
+
+def pair(row: dict[str, Any]) -> Item:
+    """{"good": sentence, "bad": sentence, "phenomenon": text} as in BLiMP: a minimal pair, without context."""
+    return Item("", (_text(row, "good"), _text(row, "bad")), 0, _text(row, "phenomenon"))
+
+
+def framed(frame: str, drop: str = "") -> Callable[[dict[str, Any]], Item]:
+    """The query, without `drop` at its start, at the {} of a frame; the choices follow as they are."""
+
+    def item(row: dict[str, Any]) -> Item:
+        plain = question(row)
+        return replace(plain, context=frame.format(row["query"].removeprefix(drop)))
+
+    return item
+
+
+def lettered(frame: str) -> Callable[[dict[str, Any]], Item]:
+    """The query at the {} of a frame, then the choices with a letter each; the continuation is the letter."""
+
+    def item(row: dict[str, Any]) -> Item:
+        plain = question(row)
+        listed = "".join(f"\n{letter}. {choice}" for letter, choice in zip(ascii_uppercase, plain.choices, strict=False))
+        context = f"{frame.format(row['query'].strip())}{listed}\nAnswer:"
+        return replace(plain, context=context, choices=tuple(ascii_uppercase[: len(plain.choices)]))
+
+    return item
+
+
+def mmlu(row: dict[str, Any]) -> Item:
+    """Lettered, under a line that names the subject."""
+    plain = lettered("{}")(row)
+    about = f"The following are multiple choice questions (with answers) about {plain.group.replace('_', ' ')}.\n\n"
+    return replace(plain, context=f"{about if plain.group else ''}{plain.context}")
+
+
+def winogrande(row: dict[str, Any]) -> Item:
+    """The choices fill the blank; scored is the rest of the sentence, which is the same for all (Trinh and Le 2018)."""
+    plain = question(row)
+    before, blank, rest = row["query"].partition("_")
+    if not (blank and rest.strip()):
+        raise ValueError('"query" should have a blank "_" and go on after it')
+    return replace(plain, context=tuple(before + choice for choice in plain.choices), choices=(rest.strip(),) * len(plain.choices))
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    if not (isinstance(row.get(name), str) and row[name].strip()):
+        raise ValueError(f'"{name}" should be a text')
+    return row[name]
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a line of a task's file becomes an item, and further names the file may have beside NAME, NAME_test and NAME_valid."""
+
+    item: Callable[[dict[str, Any]], Item]
+    also: tuple[str, ...] = ()
+
+
+TASKS: dict[str, Task] = {
+    "blimp": Task(pair),
+    "mmlu": Task(mmlu),
+    "arc_challenge": Task(framed("Question: {}\nAnswer:")),
+    "arc_easy": Task(framed("Question: {}\nAnswer:")),
+    "openbookqa": Task(framed("{}")),
+    "commonsense_qa": Task(lettered("Question: {}")),
+    "hellaswag": Task(framed("{}"), also=("hellaswag_1k",)),
+    "piqa": Task(framed("Question: {}\nAnswer:", drop="Goal: ")),
+    "siqa": Task(framed("Q: {}\nA:")),
+    "winogrande": Task(winogrande),
+    "boolq": Task(framed("{}\nAnswer:", drop="Passage: ")),
+    "copa": Task(framed("{}")),
+}
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    task: str
+    score: Score
+    heads: ClassVar[tuple[str, ...]] = ("task", "items", "acc ↑", "acc_norm ↑", "chance")
+
+    def row(self) -> list[str]:
+        """Cells under `heads`."""
+        return [self.task, f"{len(self.score):,}", str(self.score.acc), str(self.score.acc_norm), f"{self.score.chance:.3f}"]
+
+
+def evaluate_task(
+    name: str,
+    path: str | Path,
+    model: nn.Module,
+    tokenizer: Any,
+    device: torch.device | str = "cpu",
+    limit: int | None = None,
+    batch_tokens: int = 16384,
+    quiet: bool = True,
+) -> TaskResult:
+    """Score a model on a task whose file is at `path` or in that folder; with quiet=False, a bar on a terminal."""
+    items = read_task(name, path, limit)
+    with progress(name, sum(len(item.choices) for item in items), quiet) as update:
+        return TaskResult(name, score(model, tokenizer, items, device, batch_tokens, update))
+
+
+def read_task(name: str, path: str | Path, limit: int | None = None) -> list[Item]:
+    """Items of a task from its .jsonl or .jsonl.gz file, or the folder that holds it; of more than `limit`, that many evenly from all."""
+    if name not in TASKS:
+        raise UserError(f"there is no task {name}: choose from {', '.join(TASKS)}")
+    if limit is not None and limit < 1:
+        raise UserError(f"a limit of {limit} items leaves none: give at least 1")
+    items = _read(_find(name, Path(path)), TASKS[name].item)
+    count = min(limit or len(items), len(items))
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def _find(name: str, path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    stems = (name, f"{name}_test", f"{name}_valid", *TASKS[name].also)
+    names = [f"{stem}{suffix}" for stem in stems for suffix in (".jsonl", ".jsonl.gz")]
+    for file in names:
+        if (path / file).is_file():
+            return path / file
+    raise UserError(f"{path} holds no file for {name}: looked for {', '.join(names)}. Rename yours, or give its path")
+
+
+def _read(path: Path, item: Callable[[dict[str, Any]], Item]) -> list[Item]:
+    items = []
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as lines:
+            for line in lines:
+                number += 1
+                if line.strip():
+                    items.append(item(_row(line)))
+    except UnicodeDecodeError:
+        raise UserError(f"{path} after line {number}: no UTF-8 text. Save the file as UTF-8.") from None
+    except ValueError as error:
+        raise UserError(f"{path} line {number}: {error}. Correct the line, or remove it.") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file or folder. Check the path.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise UserError(f"{path}: a broken gzip file. Compress or download it again.") from None
+    if not items:
+        raise UserError(f"{path}: no items. Give a file with one a line.")
+    return items
+
+
+def _row(line: str) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    return row

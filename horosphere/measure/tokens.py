@@ -1,0 +1,134 @@
+"""Inside a language model: where tokens live, how far heads look back, how experts share the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.geometry import Manifold
+
+ROWS = 4096  # tokens at once: 134 MB in float64 for vectors of 4096
+BINS = 10
+DEAD = 0.01  # an expert is dead below this part of its fair share
+
+
+@dataclass(frozen=True)
+class FrequencyBin:
+    """Radius of the tokens about as frequent as each other."""
+
+    tokens: int
+    lowest: int  # count of the rarest
+    highest: int  # count of the most frequent
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRadius:
+    """Distance of tokens from the origin, against how often each was seen. In a good embedding frequent, generic tokens are near: correlation < 0."""
+
+    radius: np.ndarray  # (V,)
+    counts: np.ndarray  # (V,)
+    correlation: float  # Spearman's, of radius with frequency or its logarithm, over tokens seen
+    bins: list[FrequencyBin]  # a tenth of the tokens seen each, rarest first; equal counts are never parted, so some may be larger, and some missing
+
+    def examples(self, labels: Sequence[str], n: int = 10, seen: int = 10) -> tuple[list[str], list[str]]:
+        """The n nearest to the origin, nearest first, and the n farthest, farthest first, of tokens seen at least that often."""
+        if len(labels) != len(self.radius):
+            raise UserError(f"{len(labels)} labels for {len(self.radius)} tokens. Give one for each, in the order of the embedding.")
+        known = np.flatnonzero(self.counts >= seen)
+        order = known[self.radius[known].argsort(kind="stable")]
+        return [labels[i] for i in order[:n]], [labels[i] for i in order[::-1][:n]]
+
+
+@torch.no_grad()
+def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor) -> TokenRadius:
+    """Distance of each token from the origin, and how it goes with the token's count.   (V, d), (V,) -> TokenRadius"""
+    from scipy.stats import rankdata, spearmanr
+
+    counts = torch.as_tensor(counts).cpu().numpy()
+    if counts.shape != (len(points),):
+        raise UserError(f"{len(points)} tokens need as many counts, shape ({len(points)},); these have shape {counts.shape}.")
+    radius = torch.cat([manifold.dist0(rows.double()).cpu() for rows in points.split(ROWS)]).numpy()
+    seen, count = radius[counts > 0], counts[counts > 0]
+    if not len(seen) or np.ptp(seen) == 0 or np.ptp(count) == 0:
+        raise UserError("the tokens seen all have the same count or the same radius: a correlation needs two different ones of each.")
+    bin_of = ((rankdata(count) - 0.5) * BINS / len(count)).astype(int)
+    bins = [_frequency_bin(seen[bin_of == i], count[bin_of == i]) for i in np.unique(bin_of)]
+    return TokenRadius(radius, counts, float(spearmanr(count, seen).statistic), bins)
+
+
+def _frequency_bin(radius: np.ndarray, counts: np.ndarray) -> FrequencyBin:
+    return FrequencyBin(len(radius), int(counts.min()), int(counts.max()), float(radius.mean()), float(radius.std()))
+
+
+@torch.no_grad()
+def attention_distance(weights: Tensor | Iterable[Tensor], mask: Tensor | None = None) -> Tensor:
+    """How many tokens back each head looks: Σ_j p_ij (i - j), averaged over queries.   (B, H, T, T) of one layer or of each -> (layers, H)
+
+    mask (B, T): true for real tokens; what padding asks is left out. An iterator is read layer by layer, so one layer is in memory at a time.
+    """
+    layers = [weights] if isinstance(weights, Tensor) else weights
+    distances = [_looks_back(layer, mask) for layer in layers]
+    if not distances:
+        raise UserError("there are no attention weights. Give one tensor (B, H, T, T) for each layer.")
+    return torch.stack(distances)
+
+
+def _looks_back(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, H, T, T) -> (H,)"""
+    if weights.dim() != 4 or weights.shape[2] != weights.shape[3]:
+        raise UserError(f"attention weights of one layer have shape (B, H, T, T); these have {tuple(weights.shape)}.")
+    place = torch.arange(weights.shape[-1], device=weights.device, dtype=torch.float32)
+    back = (weights.float() * (place[:, None] - place)).sum(-1)
+    if mask is None:
+        return back.mean((0, 2))
+    if mask.shape != (weights.shape[0], weights.shape[2]):
+        raise UserError(f"a mask of shape {tuple(mask.shape)} for weights {tuple(weights.shape)}: it says of each token (B, T) whether it is real.")
+    real = mask.to(weights.device).bool()
+    if not real.any():
+        raise UserError("the mask leaves no token: it is true for the real ones.")
+    return back.where(real[:, None], 0).sum((0, 2)) / real.sum()  # not a product: what padding asks may be nan
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertLoad:
+    """How a layer's tokens spread over its experts. Perfect balance: imbalance 1, entropy 1, no dead."""
+
+    shares: Tensor  # (layers, E), rows add to 1
+    imbalance: Tensor  # (layers,) largest share over the mean one, 1 to E
+    entropy: Tensor  # (layers,) -Σ p log p / log E, 0 to 1
+    dead: Tensor  # (layers,) experts with less than a hundredth of the fair share 1/E
+
+
+def expert_load(counts: Tensor) -> ExpertLoad:
+    """How evenly tokens spread over experts, from how many each expert got.   (layers, E) -> ExpertLoad"""
+    if counts.dim() != 2 or counts.shape[1] < 2:
+        raise UserError(f"counts have shape (layers, experts), with at least 2 experts to share the work; these have {tuple(counts.shape)}.")
+    counts = counts.double()
+    if not (counts >= 0).all() or not (counts.sum(1) > 0).all():
+        raise UserError("some layer counted no tokens, or a negative number of them. Count while the model reads at least one batch.")
+    shares, experts = counts / counts.sum(1, keepdim=True), counts.shape[1]
+    return ExpertLoad(
+        shares=shares,
+        imbalance=shares.amax(1) * experts,
+        entropy=torch.special.entr(shares).sum(1) / np.log(experts),
+        dead=(shares * experts < DEAD).sum(1),
+    )
+
+
+@torch.no_grad()
+def token_cosine(hidden: Tensor) -> float:
+    """Mean cosine between the vectors of two different tokens: 1 when all are aligned, about 0 when they are independent.   (N, d) -> float
+
+    (|Σ u_i|² - Σ |u_i|²)/(N (N - 1)) with u = h/|h|, so no pair is visited. A zero vector counts as orthogonal to all.
+    """
+    if hidden.dim() != 2 or len(hidden) < 2:
+        raise UserError(f"a cosine is between two tokens: give vectors (N, d) with N at least 2; these have shape {tuple(hidden.shape)}.")
+    unit = torch.nn.functional.normalize(hidden.double(), dim=1, eps=torch.finfo(torch.float64).tiny)
+    return float(unit.sum(0).square().sum() - unit.square().sum()) / (len(unit) * (len(unit) - 1))

@@ -1,0 +1,320 @@
+"""HELM: language models that live on the hyperboloid, and their twins in flat space, from the same code.
+
+HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature experts. With geometry="euclidean" they are Llama and DeepSeek-V3,
+to the parameter names. Everything Hugging Face does with a causal language model works: `generate`, caches, `save_pretrained`, `Trainer`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from horosphere.errors import UserError
+from horosphere.geometry import geometry
+from horosphere.nn import (
+    Attention,
+    Embedding,
+    Experts,
+    LatentAttention,
+    MixtureOfExperts,
+    Router,
+    SlotLinear,
+    SlotNorm,
+    SlotResidual,
+    SwiGLU,
+    TokenHead,
+    rotary_angles,
+)
+from horosphere.nn.attention import Mask, Temperature
+from horosphere.nn.head import HEADS
+from horosphere.nn.rotary import Angles
+
+
+class HelmConfig(PretrainedConfig):
+    """Sizes and forms. Names are Hugging Face's where it has one. Widths count slots: on the hyperboloid one of them is the time.
+
+    `attention`, `position`, `expert_curvature`, `head`, `gate` and `geometry` are the ablations of the paper; `residual` is ours.
+    """
+
+    model_type = "helm"
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    geometry: str = "lorentz"  # or "euclidean": the twin
+    curvature: float = 1.0  # c of the stream, whose curvature is -c
+    vocab_size: int = 32000
+    hidden_size: int = 384
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 6
+    intermediate_size: int = 1536
+    max_position_embeddings: int = 2048
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = False
+    use_cache: bool = True
+    position: str = "rotary"  # HoPE; or "learned"
+    residual: str = "centroid"  # s·N(x + w·y); or "additive"
+    head: str = "ambient"  # or "hyperplane"
+
+    attention: str = "full"  # or "latent", with the five sizes below
+    head_dim: int = 64
+    q_lora_rank: int | None = None
+    kv_lora_rank: int = 64
+    qk_nope_head_dim: int = 32
+    qk_rope_head_dim: int = 16
+    v_head_dim: int = 32
+
+    n_routed_experts: int = 0  # 0: dense
+    num_experts_per_tok: int = 2
+    n_shared_experts: int = 1
+    moe_intermediate_size: int = 768
+    first_k_dense_replace: int = 1
+    expert_curvature: str = "mixture"  # each its own, learned; or "constant"
+    expert_spread: tuple[float, float] | list[float] = (0.1, 2.0)  # of the experts' c at the start, in units of the stream's
+    gate: str = "sigmoid"  # or "softmax"
+    routed_scaling_factor: float = 1.0
+    balance_speed: float = 1e-3  # of the router's bias, per step
+    balance_loss: float = 1e-4
+
+    bos_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 0
+    pad_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any):
+        self.expert_spread = list(self.expert_spread)
+        super().__post_init__(**kwargs)
+        choices = {"geometry": ("lorentz", "euclidean"), "position": ("rotary", "learned"), "residual": ("centroid", "additive"), "head": HEADS}
+        choices |= {"attention": ("full", "latent"), "expert_curvature": ("mixture", "constant"), "gate": ("sigmoid", "softmax")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
+        turned = self.head_dim if self.attention == "full" else self.qk_rope_head_dim
+        if turned % 2:
+            raise UserError(f"{turned} rotated dimensions a head: rotary positions need an even number; use {turned + 1}")
+        if self.n_routed_experts and not 1 <= self.num_experts_per_tok <= self.n_routed_experts:
+            raise UserError(f"num_experts_per_tok={self.num_experts_per_tok}: choose 1 to n_routed_experts={self.n_routed_experts}")
+
+
+class HelmBlock(GradientCheckpointingLayer):
+    """x ⊕ attention(norm x), then ⊕ feed-forward(norm x).   (B, T, d) -> (B, T, d), balance loss or None"""
+
+    def __init__(self, config: HelmConfig, layer: int):
+        super().__init__()
+        dim, manifold = config.hidden_size, geometry(config.geometry, config.hidden_size, config.curvature)
+        self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
+        self.self_attn: nn.Module
+        if config.attention == "latent":
+            sizes = (config.q_lora_rank, config.kv_lora_rank, config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim)
+            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *sizes, layer)
+        else:
+            self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
+        self.attention_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
+        self.post_attention_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
+        self.mlp: nn.Module
+        if config.n_routed_experts and layer >= config.first_k_dense_replace:
+            experts = (config.n_routed_experts, config.num_experts_per_tok, config.n_shared_experts)
+            spread = tuple(config.expert_spread) if config.expert_curvature == "mixture" else None
+            gate = {"form": config.gate, "scale": config.routed_scaling_factor}
+            self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)  # type: ignore[arg-type]
+        else:
+            self.mlp = SwiGLU(dim, config.intermediate_size, manifold)
+        self.mlp_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, angles: Angles | None, mask: Mask, past_key_values: Any = None) -> tuple[Tensor, Tensor | None]:
+        x = self.attention_residual(x, self.self_attn(self.input_layernorm(x), angles, mask, past_key_values))
+        y = self.mlp(self.post_attention_layernorm(x))
+        y, balance = y if isinstance(y, tuple) else (y, None)
+        return self.mlp_residual(x, y), balance
+
+
+class HelmPreTrainedModel(PreTrainedModel):
+    config_class = HelmConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ("HelmBlock",)
+    _skip_keys_device_placement = ("past_key_values",)
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    # scalars that steer a whole layer: bf16 has two or three digits for them
+    _keep_in_fp32_modules_strict = ("c0", "log_ratio", "temperature", "attention_residual", "mlp_residual", "e_score_correction_bias", "load")
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Normal matrices, zero time columns. By transformers' functions, which leave loaded weights alone."""
+        super()._init_weights(module)
+        std = self.config.initializer_range
+        if isinstance(module, SlotLinear) and not getattr(module.weight, "_is_hf_initialized", False):
+            module.still_time()
+        elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
+            module.weight.copy_(module.manifold.lift(module.manifold.space(module.weight)))
+        elif isinstance(module, SlotNorm):
+            init.ones_(module.weight)
+        elif isinstance(module, SlotResidual) and module.weight is not None:
+            init.ones_(module.weight)
+        elif isinstance(module, Temperature) and module.log is not None:
+            init.zeros_(module.log)
+        elif isinstance(module, Router):
+            init.normal_(module.weight, std=std)
+            init.zeros_(module.e_score_correction_bias)
+            init.zeros_(module.load)
+        elif isinstance(module, Experts):
+            init.normal_(module.gate_up_proj, std=std)
+            init.normal_(module.down_proj, std=std)
+            if not getattr(module.gate_up_proj, "_is_hf_initialized", False):
+                module.still_time()
+            if module.spread is not None:
+                init.copy_(module.c0, module.start_curvature())
+                init.zeros_(module.log_ratio)
+
+
+class HelmModel(HelmPreTrainedModel):
+    """Tokens to points of the stream.   (B, T) -> (B, T, d)"""
+
+    def __init__(self, config: HelmConfig):
+        super().__init__(config)
+        dim, std = config.hidden_size, config.initializer_range
+        self.manifold = geometry(config.geometry, dim, config.curvature)
+        self.embed_tokens = Embedding(config.vocab_size, dim, self.manifold, std=std)
+        self.embed_positions = Embedding(config.max_position_embeddings, dim, self.manifold, std=std) if config.position == "learned" else None
+        self.layers = nn.ModuleList(HelmBlock(config, i) for i in range(config.num_hidden_layers))
+        self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Mask = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **unused: Any,
+    ) -> BaseModelOutputWithPast:
+        """`attention_mask`: (B, S) padding, or a ready mask such as `nn.document_mask` makes. The balance loss is on the result."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        ready = attention_mask is None and position_ids is None and past_key_values is None
+        if position_ids is None:
+            seen = past_key_values.get_seq_length() if past_key_values is not None else 0
+            position_ids = (torch.arange(x.shape[1], device=x.device) + seen).unsqueeze(0)
+        mask = None if ready else create_causal_mask(self.config, x, attention_mask, past_key_values, position_ids)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))  # the stream: autocast itself would leave it in fp32
+
+        x, angles = self._positions(x, position_ids)
+        states, balance = [x], x.new_zeros((), dtype=torch.float32)
+        for block in self.layers:
+            x, loss = block(x, angles, mask, past_key_values=past_key_values)
+            balance = balance if loss is None else balance + loss
+            states += [x] if output_hidden_states else []
+        x = self.norm(x)
+        hidden = (*states[:-1], x) if output_hidden_states else None
+        out = BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values if use_cache else None, hidden_states=hidden)
+        out["balance"] = balance
+        return out
+
+    def _positions(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Angles | None]:
+        config = self.config
+        if self.embed_positions is not None:
+            if x.shape[1] > config.max_position_embeddings:
+                raise UserError(f"{x.shape[1]} tokens: this model learned {config.max_position_embeddings} positions")
+            return x + self.embed_positions(position_ids).to(x.dtype), None
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if config.attention == "latent":
+            return x, rotary_angles(position_ids, config.qk_rope_head_dim, config.rope_theta, dtype=dtype)
+        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.ambient_extra, dtype)
+
+
+class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
+    """Next-token prediction. In training with labels no logits are returned: a large vocabulary's never exist at once."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: HelmConfig):
+        super().__init__(config)
+        self.model = HelmModel(config)
+        self.lm_head = TokenHead(config.hidden_size, config.vocab_size, self.model.manifold, config.head)  # type: ignore[arg-type]
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Mask = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        shift_labels: Tensor | None = None,
+        return_dict: bool | None = None,
+        **options: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """labels: (B, T) the inputs again, -100 where nothing is asked; shift_labels: already the next tokens."""
+        out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **options)
+        x, loss, logits = out.last_hidden_state, None, None
+        if labels is not None and shift_labels is None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+        if shift_labels is not None:
+            loss = self.lm_head(x, shift_labels)
+            if self.training:
+                loss = loss + self.config.balance_loss * out["balance"]
+        if shift_labels is None or not self.training:
+            keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
+            logits = self.lm_head(x[:, logits_to_keep if isinstance(logits_to_keep, Tensor) else keep])
+        result = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states)
+        return result if return_dict is not False else result.to_tuple()
+
+    def after_step(self) -> None:
+        """Move the routers' biases towards balance: to be called after each step of the optimizer."""
+        for module in self.modules():
+            if isinstance(module, Router):
+                module.rebalance(self.config.balance_speed)
+
+
+AutoConfig.register("helm", HelmConfig)
+AutoModel.register(HelmConfig, HelmModel)
+AutoModelForCausalLM.register(HelmConfig, HelmForCausalLM)
+
+
+# -- named configurations ---------------------------------------------------------------------------------------------
+
+_MICE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1}
+HELM: dict[str, dict[str, Any]] = {
+    "helm-d-tiny": {"vocab_size": 4096, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 32, "intermediate_size": 384},
+    "helm-mice-tiny": {
+        **{"vocab_size": 4096, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 384, **_MICE},
+        **{"q_lora_rank": 96, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "moe_intermediate_size": 128},
+    },
+    "helm-d-100m": {"vocab_size": 128256, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1536},
+    "helm-mice-120m": {
+        **{"vocab_size": 128256, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1536, **_MICE},
+        **{"q_lora_rank": 192, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "moe_intermediate_size": 768},
+    },
+    "helm-mice-1b": {
+        **{"vocab_size": 128256, "hidden_size": 896, "num_hidden_layers": 16, "num_attention_heads": 14, "intermediate_size": 3584, **_MICE},
+        **{"q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 64},
+        **{"moe_intermediate_size": 1792, "n_routed_experts": 8},
+    },
+}
+TWINS = {f"llama-{size}": f"helm-d-{size}" for size in ("tiny", "100m")} | {f"deepseek-{size}": f"helm-mice-{size}" for size in ("tiny", "120m", "1b")}
+
+
+def helm_config(name: str, **changes: Any) -> HelmConfig:
+    """A named configuration ("helm-mice-120m", "llama-tiny", …), with changes."""
+    if name not in HELM and name not in TWINS:
+        raise UserError(f'no model called "{name}": choose {", ".join([*HELM, *TWINS])}')
+    twin = {"geometry": "euclidean"} if name in TWINS else {}
+    return HelmConfig(**{**HELM[TWINS.get(name, name)], **twin, **changes})

@@ -1,0 +1,84 @@
+"""Attention by distance. softmax(-d_L²/τ) on the hyperboloid is dot-product attention on [x_t, x] with the query's time negated, because
+d_L² = -2/c - 2<q, k> and constants leave a softmax: stock flash kernels do it, and no matrix of distances is ever built."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from horosphere.geometry import Manifold
+from horosphere.nn.rotary import Angles, rotate
+from horosphere.nn.slots import SlotLinear
+
+Mask = Tensor | BlockMask | None  # None: causal
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
+    """softmax(scale·q kᵀ) v.   (B, H, T, n), (B, H, S, n), (B, H, S, m) -> (B, T, H, m)"""
+    if isinstance(mask, BlockMask):
+        out = flex_attention(q, k, v, block_mask=mask, scale=scale)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1, scale=scale)
+    assert isinstance(out, Tensor)
+    return out.transpose(1, 2)
+
+
+class Temperature(nn.Module):
+    """What multiplies a head's queries: 2√n/τ with τ = √n·exp(learned), so that scores at scale 1/√n are 2<q, k>/τ; nothing in flat space."""
+
+    def __init__(self, manifold: Manifold):
+        super().__init__()
+        self.log = None if manifold.flat else nn.Parameter(torch.zeros(1))
+
+    def reset_parameters(self) -> None:
+        if self.log is not None:
+            nn.init.zeros_(self.log)
+
+    def forward(self) -> Tensor | None:
+        return None if self.log is None else 2 * (-self.log).exp()
+
+
+class Attention(nn.Module):
+    """Causal multi-head attention on slots.   (B, T, dim) -> (B, T, dim)
+
+    A head has head_dim slots too, on the hyperboloid one time and head_dim - 1 space components: kernels see the width they are made for.
+    `cache` is a Hugging Face cache or None.
+    """
+
+    def __init__(self, dim: int, heads: int, head_dim: int, manifold: Manifold, layer: int = 0):
+        super().__init__()
+        self.heads, self.manifold, self.layer = heads, manifold, layer
+        self.scale = 1 / math.sqrt(head_dim)
+        self.q_proj = SlotLinear(dim, heads * head_dim, manifold)
+        self.k_proj = SlotLinear(dim, heads * head_dim, manifold)
+        self.v_proj = SlotLinear(dim, heads * head_dim, manifold)
+        self.o_proj = SlotLinear(heads * head_dim, dim, manifold, points=heads)
+        self.temperature = Temperature(manifold)
+
+    def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
+        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q = self.manifold.heads(rotate(q, angles), self.temperature(), query=True).transpose(1, 2)
+        k, v = self.manifold.heads(rotate(k, angles)).transpose(1, 2), self.manifold.heads(v).transpose(1, 2)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer)
+        return self.o_proj(self.manifold.centre(attend(q, k, v, mask, self.scale)).flatten(-2))
+
+
+def document_mask(positions: Tensor) -> Mask:
+    """Causal attention that stays within documents packed into one row; positions start at 0 with each.   (B, T) -> mask
+
+    On CUDA a block mask, for which whole blocks are skipped; elsewhere (B, 1, T, T) booleans.
+    """
+    document = (positions == 0).cumsum(-1)
+    size = positions.shape[1]
+    if positions.device.type != "cuda":
+        order = torch.arange(size, device=positions.device)
+        return ((document.unsqueeze(-1) == document.unsqueeze(-2)) & (order.unsqueeze(-1) >= order)).unsqueeze(1)
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (i >= j) & (document[b, i] == document[b, j])
+
+    return create_block_mask(visible, positions.shape[0], None, size, size, device=positions.device)

@@ -1,0 +1,218 @@
+"""Mixture of experts; on the hyperboloid a mixture of curvatures (MiCE). No loop over experts and no word from the device to the host:
+tokens are sorted by expert, and one grouped product serves all experts."""
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold
+from horosphere.geometry.manifold import learned_curvature
+
+class Router(nn.Module):
+    """Which experts a token goes to.   (B, T, dim) -> weights (N, k), experts (N, k), balance loss; N = B·T
+
+    "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part, the k largest of affinity + bias, weights renormalised over them. "softmax": the same with
+    softmax affinities. The bias only chooses; `rebalance` moves it towards equal load. The loss is k-and-sequence-wise Σ f_i P_i.
+    """
+
+    load: Tensor
+    e_score_correction_bias: Tensor
+
+    def __init__(
+        self, dim: int, experts: int, active: int, manifold: Manifold, form: Literal["sigmoid", "softmax"] = "sigmoid", scale: float = 1.0
+    ):
+        super().__init__()
+        if not 1 <= active <= experts:
+            raise ValueError(f"{active} active experts of {experts}: choose 1 to {experts}")
+        self.manifold, self.active, self.form, self.scale = manifold, active, form, scale
+        self.weight = nn.Parameter(torch.empty(experts, dim))
+        self.register_buffer("e_score_correction_bias", torch.zeros(experts))
+        self.register_buffer("load", torch.zeros(experts))  # tokens sent to each expert since the last `rebalance`
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+        nn.init.zeros_(self.e_score_correction_bias)
+        nn.init.zeros_(self.load)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):  # close calls between experts are decided in fp32
+            logits = F.linear(x.to(wide), self.manifold.space(self.weight.to(wide)))
+        affinity = logits.sigmoid() if self.form == "sigmoid" else logits.softmax(-1)
+        chosen = (affinity.detach() + self.e_score_correction_bias).topk(self.active, dim=-1).indices
+        weights = affinity.gather(-1, chosen)
+        weights = self.scale * weights / weights.sum(-1, keepdim=True)
+        sent = (chosen.unsqueeze(-1) == torch.arange(len(self.weight), device=x.device)).sum(-2)  # (B, T, E)
+        if self.training:
+            self.load += sent.detach().sum((0, 1))
+        share = affinity / affinity.sum(-1, keepdim=True)
+        fraction = sent.to(share.dtype).mean(1) * (len(self.weight) / self.active)
+        balance = (fraction * share.mean(1)).sum(-1).mean()
+        return weights.flatten(0, 1), chosen.flatten(0, 1), balance
+
+    @torch.no_grad()
+    def rebalance(self, speed: float) -> None:
+        """bias += speed · sign(mean load - load), over all processes; the load starts again from zero."""
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(self.load)
+        self.e_score_correction_bias += speed * (self.load.mean() - self.load).sign()
+        self.load.zero_()
+
+
+class Experts(nn.Module):
+    """SwiGLU experts on slots, each at its own curvature: x enters as √(c/c_e)·x and y comes back as √(c_e/c)·y, times included.
+
+    Curvatures are learned from c·spread, geometrically spaced over the experts; spread None: all at c and fixed (MiCE-Const).
+    """
+
+    c0: Tensor
+
+    def __init__(self, experts: int, dim: int, inner: int, manifold: Manifold, spread: tuple[float, float] | None = None):
+        super().__init__()
+        self.manifold, self.spread = manifold, None if manifold.flat else spread
+        self.gate_up_proj = nn.Parameter(torch.empty(experts, 2 * inner, dim))
+        self.down_proj = nn.Parameter(torch.empty(experts, dim, inner))
+        if self.spread is not None:
+            self.register_buffer("c0", torch.empty(experts))
+            self.log_ratio = nn.Parameter(torch.empty(experts))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for weight in (self.gate_up_proj, self.down_proj):
+            nn.init.normal_(weight, std=0.02)
+        self.still_time()
+        if self.spread is not None:
+            with torch.no_grad():
+                self.c0.copy_(self.start_curvature())
+            nn.init.zeros_(self.log_ratio)
+
+    @torch.no_grad()
+    def still_time(self) -> None:
+        for weight in (self.gate_up_proj, self.down_proj):
+            weight[..., : self.manifold.ambient_extra] = 0
+
+    def start_curvature(self) -> Tensor:
+        """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)"""
+        assert self.spread is not None
+        low, high = (math.log(float(self.manifold.c) * s) for s in self.spread)
+        experts = len(self.gate_up_proj)
+        return (torch.linspace(low, high, experts) if experts > 1 else torch.tensor([(low + high) / 2])).exp()
+
+    @property
+    def c(self) -> Tensor | None:
+        """(E,), or None where all experts live on the stream's manifold."""
+        return None if self.spread is None else learned_curvature(self.c0, self.log_ratio)
+
+    def everyone(self, x: Tensor) -> Tensor:
+        """All experts on all tokens.   (N, dim) -> (E, N, dim)"""
+        shrink = None if self.c is None else (self.manifold.c / self.c).sqrt().view(-1, 1, 1)
+        h = self._swiglu(x @ self.gate_up_proj.mT, shrink)
+        return self._back(h @ self.down_proj.mT, shrink)
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """The chosen experts of each token.   (N, dim), (N, k) -> (N, k, dim)"""
+        tokens, active = chosen.shape
+        experts = len(self.gate_up_proj)
+        expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))  # where each pair went
+        ends = (expert == torch.arange(experts, device=x.device).unsqueeze(-1)).sum(-1).cumsum(0).to(torch.int32)
+        dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+
+        shrink = sorted_shrink = None
+        if self.c is not None:
+            each = (self.manifold.c / self.c).sqrt()
+            member = (chosen.unsqueeze(-1) == torch.arange(experts, device=x.device)).to(each.dtype)
+            shrink = (member * each).sum(-1, keepdim=True)  # not each[chosen], whose gradient is a scatter into a few rows
+            sorted_shrink = _Permute.apply(shrink.flatten(0, 1), order, place, 1)
+        rows = _Permute.apply(x.to(dtype), order, place, active)
+        h = self._swiglu(grouped_product(rows, self.gate_up_proj.to(dtype), ends), sorted_shrink)
+        y = grouped_product(h.to(dtype), self.down_proj.to(dtype), ends)
+        y = _Permute.apply(y, place, order, 1).view(tokens, active, -1)
+        return self._back(y, shrink)
+
+    def _swiglu(self, h: Tensor, shrink: Tensor | None) -> Tensor:
+        """The input's factor √(c/c_e), and the time √(1/c_e + |h|²): between its two products an expert is at its own curvature."""
+        gate, up = h.chunk(2, -1)
+        if shrink is None:
+            return self.manifold.reading(F.silu(gate) * up)
+        wide = shrink.to(torch.promote_types(shrink.dtype, h.dtype))
+        return self.manifold.reading(F.silu(wide * gate) * (wide * up), wide.square() / self.manifold.c).to(h.dtype)
+
+    @staticmethod
+    def _back(y: Tensor, shrink: Tensor | None) -> Tensor:
+        return y if shrink is None else y / shrink
+
+
+class MixtureOfExperts(nn.Module):
+    """Shared and routed experts joined in one centroid N(Σ y_shared + Σ g_i y_i); the plain sum in flat space.   (B, T, dim) -> (B, T, dim), loss"""
+
+    def __init__(
+        self,
+        dim: int,
+        inner: int,
+        manifold: Manifold,
+        routed: int,
+        active: int,
+        shared: int,
+        spread: tuple[float, float] | None = None,
+        **router_options: Any,
+    ):
+        super().__init__()
+        self.manifold = manifold
+        self.gate = Router(dim, routed, active, manifold, **router_options)
+        self.experts = Experts(routed, dim, inner, manifold, spread)
+        self.shared_experts = Experts(shared, dim, inner, manifold, spread) if shared else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        weights, chosen, balance = self.gate(x)
+        flat = x.flatten(0, 1)
+        parts: list[tuple[Tensor, Tensor | float]] = list(zip(self.experts(flat, chosen).unbind(1), weights.split(1, -1), strict=True))
+        if self.shared_experts is not None:
+            parts += [(y, 1.0) for y in self.shared_experts.everyone(flat).unbind(0)]
+        return self.manifold.join(parts).to(x.dtype).view_as(x), balance
+
+
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Rows up to ends[0] times weight[0]ᵀ, the next up to ends[1] times weight[1]ᵀ, …   (M, n), (E, m, n), (E,) -> (M, m)"""
+    if x.dtype == torch.float64:  # torch has no grouped product for it: every expert on every row, then a choice
+        row = torch.arange(len(x), device=x.device)
+        return (x @ weight.mT)[torch.searchsorted(ends, row, right=True), row]
+    return _contiguous_gradient(F.grouped_mm(x, weight.mT, offs=ends))
+
+
+class _Permute(torch.autograd.Function):
+    """x[order // copies]: rows in another order, each `copies` times. The gradient is the way back, not the scatter autograd would take.
+
+    place is the inverse of order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, place: Tensor, copies: int) -> Tensor:
+        ctx.save_for_backward(order, place)
+        ctx.copies = copies
+        return x[order // copies] if copies > 1 else x[order]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        order, place = ctx.saved_tensors
+        back = _Permute.apply(grad, place, order, 1)
+        return back.unflatten(0, (-1, ctx.copies)).sum(1) if ctx.copies > 1 else back, None, None, None
+
+
+class _ContiguousGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.contiguous()
+
+
+def _contiguous_gradient(x: Tensor) -> Tensor:
+    """grouped_mm's backward refuses expanded gradients, such as that of a sum."""
+    return _ContiguousGradient.apply(x)  # type: ignore[no-any-return]

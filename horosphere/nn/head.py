@@ -1,0 +1,46 @@
+"""From the stream to a vocabulary."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from horosphere.geometry import Manifold
+from horosphere.nn.linear import hyperplane_logits
+from horosphere.nn.slots import SlotLinear
+
+HEADS = ("ambient", "hyperplane")
+LOGITS_AT_ONCE = 2**30  # numbers; beyond it the loss is taken piece by piece, and no more than a piece of the logits exists
+
+
+class TokenHead(SlotLinear):
+    """forward(x) gives logits, forward(x, labels) the mean cross-entropy over labels that are not -100.   (..., d), (...) -> (..., V) or ()
+
+    "ambient": a linear map of space and time. "hyperplane": signed distances to one hyperplane a token. In flat space both are W x.
+    """
+
+    def __init__(self, dim: int, vocabulary: int, manifold: Manifold, form: Literal["ambient", "hyperplane"] = "ambient"):
+        super().__init__(dim, vocabulary, manifold)
+        self.manifold, self.form = manifold, form
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        if labels is None:
+            return self._logits(x)
+        x, labels = x.flatten(0, -2), labels.flatten()
+        pieces = -(-x.shape[0] * self.out_features // LOGITS_AT_ONCE)
+        if pieces == 1:
+            total = self._nats(x, labels)
+        else:
+            parts = zip(x.tensor_split(pieces), labels.tensor_split(pieces), strict=True)
+            total = torch.stack([checkpoint(self._nats, *part, use_reentrant=False) for part in parts]).sum()
+        return total / (labels != -100).sum().clamp_min(1)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        if self.form == "hyperplane":  # the time's slot is empty on both sides: space parts of L^(n-1) inside L^n
+            return hyperplane_logits(self.manifold.space(x), self.manifold.space(self.weight), None, self.manifold)
+        return super().forward(x)
+
+    def _nats(self, x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self._logits(x).float(), labels, reduction="sum")

@@ -1,0 +1,104 @@
+"""Latent attention (HMLA; in flat space DeepSeek's MLA): keys and values are read from one small latent per token, and only that is cached."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold
+from horosphere.nn.attention import Mask, Temperature, attend
+from horosphere.nn.rotary import Angles, rotate
+from horosphere.nn.slots import SlotLinear, SlotNorm
+
+
+class LatentAttention(nn.Module):
+    """Causal multi-head attention through latents, on slots.   (B, T, dim) -> (B, T, dim)
+
+    q = [W_qb·norm(W_qa x), rotated part], k = [W_kb·z, one rotated key for all heads], v = W_vb·z, z = norm(W_kva x): parts joined as space
+    components, one time for the whole, in the first slot.
+
+    The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a token (latent + rope in
+    flat space). A decoding step compares with z itself ("absorbed"): W_kb moves to the query, W_vb to the result.
+    """
+
+    def __init__(
+        self, dim: int, heads: int, manifold: Manifold, q_latent: int | None, kv_latent: int, nope: int, rope: int, value: int, layer: int = 0
+    ):
+        super().__init__()
+        self.heads, self.manifold, self.layer = heads, manifold, layer
+        self.latent, self.nope, self.rope, self.value = kv_latent, nope, rope, value
+        self.scale = 1 / math.sqrt(nope + rope)
+        if q_latent is None:
+            self.q_proj = SlotLinear(dim, heads * (nope + rope), manifold)
+        else:
+            self.q_a_proj = SlotLinear(dim, q_latent, manifold)
+            self.q_a_layernorm = SlotNorm(q_latent, manifold)
+            self.q_b_proj = SlotLinear(q_latent, heads * (nope + rope), manifold)
+        self.kv_a_proj_with_mqa = SlotLinear(dim, kv_latent + rope, manifold)
+        self.kv_a_layernorm = SlotNorm(kv_latent, manifold)
+        self.kv_b_proj = SlotLinear(kv_latent, heads * (nope + value), manifold)
+        self.o_proj = SlotLinear(heads * value, dim, manifold, points=heads)
+        self.temperature = Temperature(manifold)
+
+    @property
+    def cache_width(self) -> int:
+        """Numbers cached per token."""
+        return self.latent + self.rope + self.manifold.ambient_extra * 2 * self.heads
+
+    def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
+        q = self._queries(x, angles)
+        latent, key = self.kv_a_proj_with_mqa(x).split((self.latent, self.rope), -1)
+        latent, key = self.kv_a_layernorm(latent), rotate(key.unsqueeze(2), angles)
+        k, v = self._keys_values(latent, key)
+        if cache is not None:
+            past = self._remember(latent, key, k, v, cache)
+            if q.shape[2] == 1:
+                return self.o_proj(self.manifold.centre(self._absorbed(q, past, mask)).flatten(-2))
+            if past.shape[1] != q.shape[2]:  # a prompt: to expand it costs less than to compare in the wide latent
+                latent, key, _ = past.tensor_split((self.latent, self.latent + self.rope), -1)
+                k, v = self._keys_values(latent, key.unsqueeze(2))
+        return self.o_proj(self.manifold.centre(attend(q, k, v, mask, self.scale)).flatten(-2))
+
+    def _queries(self, x: Tensor, angles: Angles | None) -> Tensor:
+        """(B, H, T, nope + rope)"""
+        q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
+        still, turned = q.unflatten(-1, (self.heads, -1)).split((self.nope, self.rope), -1)
+        return self.manifold.heads(torch.cat((still, rotate(turned, angles)), -1), self.temperature(), query=True).transpose(1, 2)
+
+    def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
+        k, v = self.kv_b_proj(latent).unflatten(-1, (self.heads, -1)).split((self.nope, self.value), -1)
+        k = torch.cat((k, key.expand(-1, -1, self.heads, -1)), -1)
+        return self.manifold.heads(k).transpose(1, 2), self.manifold.heads(v).transpose(1, 2)
+
+    # -- the cache: [latent, rotated key, key times, value times] ------------------------------------------------------
+
+    def _remember(self, latent: Tensor, key: Tensor, k: Tensor, v: Tensor, cache: Any) -> Tensor:
+        """Append the new tokens and return what the cache holds.   -> (B, S, cache_width)"""
+        times = [slots[..., : self.manifold.ambient_extra].transpose(1, 2).flatten(2) for slots in (k, v)]
+        entry = torch.cat((latent, key.squeeze(2), *times), -1).unsqueeze(1)
+        kept: Tensor = cache.update(entry, entry[..., :0], self.layer)[0]
+        return kept.squeeze(1)
+
+    def _absorbed(self, q: Tensor, past: Tensor, mask: Mask) -> Tensor:
+        """One token against the cache as it is.   (B, H, 1, nope + rope), (B, S, cache_width) -> (B, 1, H, value)
+
+        q·k = (W_kᵀ q)·z + q_r·k_r - q_t k_t and Σ p v = W_v Σ p z; the heads' times differ, so each head has a slot of its own for them.
+        """
+        assert mask is None or isinstance(mask, Tensor), "a decoding step takes a dense mask"
+        time = self.manifold.ambient_extra
+        to_key, to_value = self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
+        own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[:, : self.heads * time]  # the slot of each head, or none
+
+        q_time, still, turned = q.squeeze(2).split((time, self.nope - time, self.rope), -1)
+        absorbed = (still.transpose(0, 1) @ to_key[:, time:]).transpose(0, 1)
+        query = torch.cat((absorbed, turned, q_time * own), -1)
+        scores = self.scale * (query @ past[..., : query.shape[-1]].mT).float()
+        if mask is not None:
+            mask = mask.squeeze(1)
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        mean = scores.softmax(-1).to(past.dtype) @ past
+        space = (mean[..., : self.latent].transpose(0, 1) @ to_value[:, time:].mT).transpose(0, 1)
+        times = (mean[..., query.shape[-1] :] * own).sum(-1, keepdim=True)[..., :time]
+        return torch.cat((times, space), -1).unsqueeze(1)

@@ -1,0 +1,31 @@
+"""Rotary positions. On the hyperboloid (HoPE) they turn the space part and leave the time as it is: a rotation is an isometry."""
+
+import torch
+from torch import Tensor
+
+Angles = tuple[Tensor, Tensor]
+
+
+def rotary_angles(positions: Tensor, dim: int, theta: float = 10000.0, still: int = 0, dtype: torch.dtype = torch.float32) -> Angles:
+    """cos and ±sin of position · frequency, for `rotate`.   (B, T) -> 2 x (B, T, 1, dim)
+
+    Slots i and i + dim/2 are one plane; the first `still` planes do not turn (slot 0 holds the time), the others have the frequencies
+    theta^(-j/n), j = 0 … n-1. Computed at each call: a buffer outside the state dict would not survive loading on the meta device.
+    """
+    turning = dim // 2 - still
+    if dim % 2 or turning < 1:
+        raise ValueError(f"{dim} rotated dimensions: rotary positions need an even number of at least {2 * still + 2}")
+    frequency = theta ** (-torch.arange(turning, device=positions.device, dtype=dtype) / turning)
+    frequency = torch.cat((frequency.new_zeros(still), frequency))
+    angle = (positions.unsqueeze(-1).to(dtype) * frequency).unsqueeze(-2)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+
+def rotate(x: Tensor, angles: Angles | None) -> Tensor:
+    """Each plane turned by its angle; without angles as it was.   (B, T, H, dim) -> (B, T, H, dim)"""
+    if angles is None:
+        return x
+    cos, sin = angles
+    partner = x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+    return (x * cos + partner * sin).to(x.dtype)

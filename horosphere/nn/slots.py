@@ -1,0 +1,75 @@
+"""Layers of deep stacks, on slots (see `Manifold.space`): the speed of flat space, because every shape and every matrix product is its own.
+
+`SlotNorm` writes the time beside the normalised space part, `SlotLinear` reads both with one plain matrix, `SlotResidual` joins the result to
+the stream. On Euclidean() they are RMSNorm, Linear and addition.
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.geometry import Manifold
+
+
+class SlotLinear(nn.Linear):
+    """W u on slots made by `Manifold.reading`.   (..., in) -> (..., out)
+
+    The input may be several points side by side (`points`, the heads of attention). Columns of times start at zero: time is nearly the same
+    for every token, and a random column would align them all.
+    """
+
+    def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1):
+        self.points, self.times = points, manifold.ambient_extra
+        super().__init__(in_features, out_features, bias=False)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.still_time()
+
+    @torch.no_grad()
+    def still_time(self) -> None:
+        self.weight.unflatten(1, (self.points, -1))[..., : self.times] = 0
+
+
+class SlotNorm(nn.RMSNorm):
+    """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)"""
+
+    eps: float
+
+    def __init__(self, dim: int, manifold: Manifold, eps: float = 1e-6):
+        super().__init__(dim, eps)
+        self.manifold = manifold
+
+    def forward(self, u: Tensor) -> Tensor:
+        m = self.manifold
+        if m.flat:
+            return F.rms_norm(u, self.normalized_shape, self.weight.to(u.dtype), self.eps)
+        x = m.space(u.float()) if u.dtype != torch.float64 else m.space(u)
+        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - m.ambient_extra)
+        return m.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
+
+
+class SlotResidual(nn.Module):
+    """The stream x joined by a layer's output y; x + y in flat space.   (..., n), (..., n) -> (..., n)
+
+    "centroid": s·N(x + w·y), w learned from 1, s = 4√n. N alone shrinks the stream to length about 1 and each layer overwrites it; s gives it
+    room. "additive": space parts add up, an identity path as in flat space.
+    """
+
+    def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
+        super().__init__()
+        self.manifold = manifold
+        self.scale = 4 * math.sqrt(dim)
+        self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat else None
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.weight is None:
+            return x + y
+        return (self.scale * self.manifold.join([(x, 1.0), (y, self.weight)])).to(x.dtype)

@@ -1,0 +1,265 @@
+"""Checkpoints: folders of safetensors and JSON that are there whole or not at all, for any number of processes to read.
+
+    checkpoints/step-00001000/   model-00001-of-00001.safetensors   optimizer-00001-of-00001.safetensors   state.json
+
+Tensors are stored whole, whatever the number of processes that share them. Only the main process touches the disk.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from horosphere import __version__
+from horosphere.errors import UserError
+from horosphere.train.distributed import World, reshard, spread, whole
+
+FILE_BYTES = 2 * 10**9  # a file holds no more, unless a single tensor does; also the most memory that writing takes
+STATE = "state.json"
+NAME = re.compile(r"step-(\d{8,})")
+
+
+def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, notes: dict[str, Any], keep: int) -> Path:
+    """Write checkpoint `step` below `folder`, then remove all but the newest `keep`. Every process must call it; `notes` go into state.json."""
+    target, aside = folder / f"step-{step:08d}", folder / f".step-{step:08d}.partial"
+    reshard(model)
+    try:
+        world.from_main(lambda: _begin(aside))
+        files: dict[str, Any] = {}
+        for kind, tensors in (("model", model_tensors(model)), ("optimizer", optimizer_tensors(model, optimizer))):
+            parts = list(_parts(tensors))
+            for number, part in enumerate(parts, 1):
+                name = f"{kind}-{number:05d}-of-{len(parts):05d}.safetensors"
+                gathered = {}
+                for key in part:
+                    full = whole(tensors[key].detach())
+                    if world.is_main:
+                        gathered[key] = full.to("cpu", copy=True).contiguous()  # a copy: safetensors refuses tensors that share memory
+                files[name] = world.from_main(partial(_write_tensors, aside / name, gathered))
+        versions = {"horosphere": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        state = {"step": step, "processes": world.size, "versions": versions, "files": files, **notes}
+        world.from_main(lambda: _finish(aside, target, state, keep))
+    except BaseException:
+        if world.is_main:
+            shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return target
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint below a folder, None when there is none yet. Whether it is sound, `read_state` says."""
+    return max(_checkpoints(folder), key=_step_of, default=None)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """state.json of a checkpoint, after a look at every byte of its files: what is damaged is named."""
+    try:
+        state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+        files = {path / name: (about["bytes"], about["sha256"]) for name, about in state["files"].items()}
+        state["step"] + 1
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(path / STATE, error) from error
+    for file, (size, digest) in files.items():
+        if not file.is_file():
+            raise _damaged(file, "it is missing")
+        if file.stat().st_size != size:
+            raise _damaged(file, f"{file.stat().st_size:,} bytes of {size:,}")
+        with file.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != digest:
+                raise _damaged(file, "its content has changed since it was written")
+    return state
+
+
+def restore(path: Path, model: nn.Module, world: World, optimizer: torch.optim.Optimizer | None = None, recipe: str | None = None) -> dict[str, Any]:
+    """Put a checkpoint into a model (and its optimizer), in place; returns state.json. All of it is checked before anything changes.
+
+    `recipe`: the fingerprint that state.json must have, for who continues a run.
+    """
+    reshard(model)
+    into = model_tensors(model)
+    owners = dict(model.named_parameters())
+    state, layout = world.from_main(lambda: _checked(path, into, owners if optimizer is not None else None, recipe))
+    with _Files(path, layout if world.is_main else {}) as files, torch.no_grad():
+
+        def value(name: str, like: Tensor) -> Tensor:
+            _, dtype, shape = layout[name]
+            return spread(files.read(name), shape, getattr(torch, dtype), like, world)
+
+        for name, t in into.items():
+            t.copy_(value(f"model:{name}", t))
+        if optimizer is not None:
+            numbers = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+            moments: dict[int, dict[str, Tensor]] = {}
+            for name in layout:
+                kind, _, rest = name.partition(":")
+                if kind == "optimizer":
+                    slot, _, owner = rest.partition(".")
+                    moments.setdefault(numbers[id(owners[owner])], {})[slot] = value(name, owners[owner])
+            optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    return dict(state)
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name; what is tied comes once."""
+    kept = model.state_dict().keys()
+    return {**dict(model.named_parameters()), **{name: b for name, b in model.named_buffers() if name in kept}}
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimizer keeps, as "slot.parameter": exp_avg.layers.0.weight"""
+    found = {}
+    for name, p in model.named_parameters():
+        for slot, value in optimizer.state.get(p, {}).items():
+            if value is not None:
+                if not isinstance(value, Tensor):
+                    raise TypeError(f"{type(optimizer).__name__} keeps {slot} of {name} as {type(value).__name__}; checkpoints hold tensors only")
+                found[f"{slot}.{name}"] = value
+    return found
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _parts(tensors: dict[str, Tensor]) -> Iterator[list[str]]:
+    part: list[str] = []
+    size = 0
+    for name, t in tensors.items():
+        if part and size + t.numel() * t.element_size() > FILE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += t.numel() * t.element_size()
+    if part:
+        yield part
+
+
+def _begin(aside: Path) -> None:
+    """Room for a new checkpoint; what killed runs have left goes."""
+    if aside.parent.is_dir():
+        for leftover in aside.parent.glob(".step-*.partial"):
+            shutil.rmtree(leftover)
+    aside.mkdir(parents=True)
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    from safetensors.torch import save as to_bytes
+
+    content = to_bytes(tensors)
+    _write(path, content)
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _write(path: Path, content: bytes) -> None:
+    """On the disk, not only on its way there, when this returns."""
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _finish(aside: Path, target: Path, state: dict[str, Any], keep: int) -> None:
+    _write(aside / STATE, json.dumps(state, indent=2).encode())
+    _sync_folder(aside)
+    aside.rename(target)
+    _sync_folder(target.parent)
+    for old in sorted(_checkpoints(target.parent), key=_step_of)[:-keep]:
+        going = old.with_name(f".{old.name}.partial")  # first out of sight: half removed, it must not pass for a checkpoint
+        old.rename(going)
+        shutil.rmtree(going)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _checked(
+    path: Path, into: dict[str, Tensor], owners: dict[str, nn.Parameter] | None, recipe: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """state.json, and {"model:NAME" or "optimizer:SLOT.NAME": [file, dtype, shape]} of a checkpoint that fits this model."""
+    from safetensors import SafetensorError, safe_open
+
+    state = read_state(path)
+    if recipe is not None and state.get("recipe") != recipe:
+        raise _foreign(path, "made by another recipe")
+    layout: dict[str, Any] = {}
+    for file in state["files"]:
+        kind = file.partition("-")[0]
+        if kind == "optimizer" and owners is None:
+            continue
+        try:
+            with safe_open(path / file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (a handle, not a dict)
+                    t = tensors.get_tensor(name)
+                    layout[f"{kind}:{name}"] = [file, str(t.dtype).removeprefix("torch."), list(t.shape)]
+        except (OSError, SafetensorError) as error:
+            raise _damaged(path / file, error) from error
+    here = {f"model:{name}": (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in into.items()}
+    there = {name: (dtype, shape) for name, (_, dtype, shape) in layout.items() if name.startswith("model:")}
+    for name in (*here, *there):
+        if here.get(name) != there.get(name):
+            said = [f"{dtype} {tuple(shape)}" if dtype else "absent" for dtype, shape in (there.get(name, ("", [])), here.get(name, ("", [])))]
+            raise _foreign(path, f"{name.removeprefix('model:')} is {said[0]} there and {said[1]} here")
+    for name, (_, _, shape) in layout.items():
+        kind, _, rest = name.partition(":")
+        if kind == "optimizer" and owners is not None:
+            owner = owners.get(rest.partition(".")[2])
+            if owner is None or (shape and shape[0] != owner.shape[0]):
+                raise _foreign(path, f"its optimizer keeps {rest} {tuple(shape)}")
+    return state, layout
+
+
+class _Files:
+    """Tensors of a checkpoint, one at a time; a process without a layout reads nothing."""
+
+    def __init__(self, path: Path, layout: dict[str, Any]):
+        from safetensors import safe_open
+
+        self.layout = layout
+        self.handles = {file: safe_open(path / file, framework="pt") for file in {entry[0] for entry in layout.values()}}
+
+    def read(self, name: str) -> Tensor | None:
+        if not self.layout:
+            return None
+        t: Tensor = self.handles[self.layout[name][0]].get_tensor(name.partition(":")[2])
+        return t
+
+    def __enter__(self) -> "_Files":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.handles.clear()
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return [p for p in folder.iterdir() if NAME.fullmatch(p.name)] if folder.is_dir() else []
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _damaged(file: Path, reason: object) -> UserError:
+    others = [p for p in _checkpoints(file.parent.parent) if p != file.parent]
+    newest = max(others, key=_step_of).name if others else "the beginning"
+    why = " ".join(str(reason).split()) or type(reason).__name__
+    return UserError(f"{file}: a damaged checkpoint ({why}); delete {file.parent} to go on from {newest}")
+
+
+def _foreign(path: Path, reason: str) -> UserError:
+    return UserError(f"{path}: a checkpoint of another run ({reason}); resume with the recipe it was trained with, or start a new run")

@@ -1,0 +1,351 @@
+"""HELM against models no one here wrote, against its own textbook form, and in Hugging Face's hands."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+pytest.importorskip("transformers", reason="language models need transformers")
+
+from transformers import AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, StaticCache
+
+from horosphere.errors import UserError
+
+from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
+from horosphere.geometry import Euclidean, Lorentz
+from horosphere.nn import LatentAttention, Router, SwiGLU, document_mask
+from tests.models import helm_reference
+
+SIZES = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64}
+DENSE = {**SIZES, "head_dim": 8}
+LATENT = {**SIZES, "attention": "latent", "q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8}
+MICE = {**LATENT, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 16}
+FORMS = {
+    "dense": DENSE,
+    "dense twin": {**DENSE, "geometry": "euclidean"},
+    "mice": MICE,
+    "mice twin": {**MICE, "geometry": "euclidean"},
+    "mice constant": {**MICE, "expert_curvature": "constant", "gate": "softmax"},
+    "mice, full attention": {**MICE, "attention": "full", "head_dim": 8, "residual": "additive"},
+    "mice, learned positions": {**MICE, "position": "learned", "n_shared_experts": 0, "num_experts_per_tok": 3},
+    "dense, hyperplanes": {**DENSE, "head": "hyperplane", "tie_word_embeddings": True, "curvature": 0.5},
+    "latent, no query latent": {**LATENT, "q_lora_rank": None, "position": "learned"},
+}
+
+
+def model(seed: int = 0, shake: float = 0.0, **config: object) -> HelmForCausalLM:
+    """`shake` moves every parameter, so that nothing is still at its zero or its one."""
+    torch.manual_seed(seed)
+    m = HelmForCausalLM(HelmConfig(**config)).eval()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(shake * torch.randn_like(p))
+    return m
+
+
+def tokens(rows: int = 2, length: int = 20, seed: int = 1) -> Tensor:
+    return torch.randint(1, 97, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+# -- oracles no one here wrote ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_dense_twin_is_llama(tied):
+    ours = model(shake=0.1, **DENSE, geometry="euclidean", tie_word_embeddings=tied)
+    theirs = LlamaForCausalLM(LlamaConfig(**DENSE, rms_norm_eps=1e-6, tie_word_embeddings=tied)).eval()
+    theirs.load_state_dict(ours.state_dict())
+    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("q_latent", [None, 20])
+def test_the_mixture_twin_is_deepseek(q_latent):
+    sizes = {**MICE, "q_lora_rank": q_latent, "routed_scaling_factor": 1.7}
+    ours = model(shake=0.1, **sizes, geometry="euclidean")
+    for router in (m for m in ours.modules() if isinstance(m, Router)):
+        router.e_score_correction_bias.copy_(torch.randn(5) / 10)
+    sizes.pop("attention")
+    options = {"n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": True, "num_key_value_heads": 4}
+    theirs = DeepseekV3ForCausalLM(DeepseekV3Config(**sizes, **options, first_k_dense_replace=1, rms_norm_eps=1e-6)).eval()
+    state = {k: v for k, v in ours.state_dict().items() if not k.endswith("load")}
+    for name in [n for n in state if "shared_experts" in n]:  # theirs is one expert as wide as all of ours
+        weight = state.pop(name)
+        prefix = name.rsplit(".", 1)[0]
+        if name.endswith("gate_up_proj"):
+            gate, up = weight.chunk(2, 1)
+            state[f"{prefix}.gate_proj.weight"], state[f"{prefix}.up_proj.weight"] = gate.flatten(0, 1), up.flatten(0, 1)
+        else:
+            state[f"{prefix}.down_proj.weight"] = weight.transpose(0, 1).flatten(1)
+    theirs.load_state_dict(state)
+    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+
+
+# -- the textbook -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["dense", "mice", "mice constant", "mice, full attention", "dense, hyperplanes", "latent, no query latent"])
+def test_fast_forms_equal_the_textbook(form):
+    """Distances, centroids and experts written out one by one, with explicit times, in fp64."""
+    m = model(shake=0.1, **FORMS[form]).double()
+    assert_close(m(tokens()).logits, helm_reference.logits(m, tokens()), atol=1e-10, rtol=1e-10)
+
+
+def test_gradients_equal_the_textbook():
+    m = model(shake=0.1, **MICE).double()
+    m(tokens()).logits.square().sum().backward()
+    fast = {n: p.grad for n, p in m.named_parameters()}
+    m.zero_grad(set_to_none=True)
+    helm_reference.logits(m, tokens()).square().sum().backward()
+    for name, p in m.named_parameters():
+        assert_close(fast[name], p.grad, atol=1e-8, rtol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_small_curvature_is_nearly_flat():
+    """c -> 0 with time columns at zero: feed-forward becomes the twin's, the centroid the mean, attention a softmax of -|q - k|²/τ."""
+    torch.manual_seed(0)
+    near, flat = Lorentz(1e-10), Euclidean()
+    curved = SwiGLU(32, 48, near).double()
+    twin = SwiGLU(32, 48, flat).double()
+    with torch.no_grad():
+        for ours, theirs in zip(curved.parameters(), twin.parameters(), strict=True):
+            ours[0] = 0  # what the twin would read where the time is
+            theirs.copy_(ours)
+    x, y = near.space(torch.randn(2, 5, 32, dtype=torch.float64)), near.space(torch.randn(2, 5, 32, dtype=torch.float64))
+    assert_close(curved(near.reading(x)), twin(x))
+    assert_close(near.join([(x, 1.0), (y, 3.0)]), (x + 3 * y) / 4)
+    scores = near.heads(x, torch.ones(1), query=True) @ near.heads(y).mT
+    assert_close(scores.softmax(-1), (-torch.cdist(x, y).square() / 2).softmax(-1), atol=1e-4, rtol=0)
+
+
+# -- structure ----------------------------------------------------------------------------------------------------------
+
+
+def test_renumbering_experts_changes_nothing():
+    m = model(shake=0.1, **MICE)
+    before = m(tokens()).logits
+    order = torch.tensor([3, 0, 4, 1, 2])
+    with torch.no_grad():
+        for block in m.model.layers[1:]:
+            for tensor in [*block.mlp.experts.parameters(), *block.mlp.experts.buffers(), *block.mlp.gate.parameters()]:
+                tensor.copy_(tensor[order])
+    assert_close(m(tokens()).logits, before, atol=1e-5, rtol=1e-5)
+
+
+def test_experts_at_one_curvature_are_the_constant_mixture():
+    mixed, constant = model(shake=0.1, **MICE, expert_spread=(1.0, 1.0)), model(**MICE, expert_curvature="constant")
+    with torch.no_grad():
+        for name, p in mixed.named_parameters():
+            if name.endswith("log_ratio"):
+                p.zero_()
+    constant.load_state_dict({k: v for k, v in mixed.state_dict().items() if not k.endswith(("log_ratio", "c0"))})
+    assert_close(mixed(tokens()).logits, constant(tokens()).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_curvature_of_an_expert_is_learned_and_matters():
+    m = model(shake=0.1, **MICE)
+    m(tokens(8), labels=tokens(8)).loss.backward()
+    experts = m.model.layers[1].mlp.experts
+    assert experts.log_ratio.grad.count_nonzero() >= 3  # of five; some may have met no token
+    before = m(tokens()).logits
+    with torch.no_grad():
+        experts.log_ratio += 1
+    assert (m(tokens()).logits - before).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["helm-d-tiny", "helm-mice-tiny"])
+def test_tokens_differ_and_experts_share_the_work_at_the_start(name):
+    from horosphere.measure.tokens import token_cosine
+
+    torch.manual_seed(0)
+    m = HelmForCausalLM(helm_config(name))
+    ids = torch.randint(0, 4096, (4, 256))
+    states = m.model(ids, output_hidden_states=True, use_cache=False).hidden_states
+    assert max(token_cosine(x.detach().flatten(0, 1)) for x in states) < 0.5
+    for router in (r for r in m.modules() if isinstance(r, Router)):
+        assert router.load.max() < 2.5 * router.load.mean()
+        assert router.load.sum() == 4 * 256 * 2
+
+
+def test_router_bias_moves_towards_balance_and_the_load_starts_again():
+    torch.manual_seed(0)
+    router = Router(8, 4, 2, Euclidean()).train()
+    with torch.no_grad():
+        router.weight.normal_()
+        router.weight[0] += 0.5
+    x = torch.rand(2, 300, 8)
+
+    def spread() -> float:
+        router(x)
+        worst = (router.load.max() / router.load.mean()).item()
+        router.rebalance(0.01)
+        return worst
+
+    first = spread()
+    last = [spread() for _ in range(100)][-1]
+    assert first > 1.5
+    assert last < 1.2
+    assert router.load.sum() == 0
+
+
+def test_packed_documents_do_not_see_each_other():
+    a, b = tokens(1, 7, seed=3), tokens(1, 9, seed=4)
+    positions = torch.cat((torch.arange(7), torch.arange(9))).unsqueeze(0)
+    for form in ("dense", "mice", "mice, learned positions"):
+        m = model(shake=0.1, **FORMS[form])
+        packed = m(torch.cat((a, b), 1), attention_mask=document_mask(positions), position_ids=positions).logits
+        assert_close(packed, torch.cat((m(a).logits, m(b).logits), 1), atol=1e-5, rtol=1e-5)
+
+
+def test_loss_in_pieces_is_the_loss(monkeypatch):
+    m = model(shake=0.1, **FORMS["dense"]).train()
+    labels = tokens().clone()
+    labels[0, 5:9] = -100
+    whole = m(tokens(), labels=labels).loss
+    whole.backward()
+    grads = [p.grad.clone() for p in m.parameters()]
+    m.zero_grad()
+    monkeypatch.setattr("horosphere.nn.head.LOGITS_AT_ONCE", 97 * 7)
+    pieces = m(tokens(), labels=labels).loss
+    pieces.backward()
+    assert_close(pieces, whole)
+    assert_close([p.grad for p in m.parameters()], grads, atol=1e-6, rtol=1e-5)
+    logits = m.eval()(tokens()).logits[:, :-1]
+    assert_close(whole, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
+
+
+@pytest.mark.parametrize("name", [*HELM, *TWINS])
+def test_named_configurations_have_their_size(name):
+    with torch.device("meta"):
+        m = HelmForCausalLM(helm_config(name))
+    size = sum(p.numel() for p in m.parameters())
+    expected = {"tiny": (1e6, 3e6), "100m": (95e6, 125e6), "120m": (100e6, 135e6), "1b": (0.8e9, 1.3e9)}[name.rsplit("-", 1)[1]]
+    assert expected[0] < size < expected[1]
+    if name in TWINS:
+        with torch.device("meta"):
+            curved = sum(p.numel() for p in HelmForCausalLM(helm_config(TWINS[name])).parameters())
+        assert abs(curved / size - 1) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"geometry": "spherical"}, "choose lorentz or euclidean"), ({"head_dim": 7}, "use 8"), ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to")],
+)
+def test_a_wrong_configuration_names_the_fix(change, words):
+    with pytest.raises(UserError, match=words):
+        HelmConfig(**{**DENSE, **change})
+
+
+# -- Hugging Face -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("form", FORMS)
+def test_cached_steps_equal_the_full_forward(form, cache):
+    """Token by token, with left padding in one row and a prompt in two pieces."""
+    m = model(shake=0.1, **FORMS[form])
+    ids, pad = tokens(3, 16), 4
+    ids[1, :pad] = 0
+    mask = torch.ones_like(ids)
+    mask[1, :pad] = 0
+    positions = (mask.cumsum(-1) - 1).clamp_min(0)
+    full = m(ids, attention_mask=mask, position_ids=positions).logits
+    alone = m(ids[1:2, pad:]).logits
+    assert_close(full[1, pad:], alone[0], atol=1e-4, rtol=1e-4)
+    past = None if cache == "dynamic" else StaticCache(config=m.config, max_cache_len=24)
+    begin = 0
+    for end in [6, 9, *range(10, 17)]:
+        out = m(ids[:, begin:end], mask[:, :end], positions[:, begin:end], past, use_cache=True)
+        past = out.past_key_values
+        real = mask[:, begin:end].bool()
+        assert_close(out.logits[real], full[:, begin:end][real], atol=1e-4, rtol=1e-4)
+        begin = end
+
+
+@pytest.mark.parametrize("geometry", ["lorentz", "euclidean"])
+def test_latent_cache_holds_what_it_says(geometry):
+    m = model(**{**LATENT, "geometry": geometry})
+    past = m(tokens(2, 11), use_cache=True).past_key_values
+    attention = m.model.layers[0].self_attn
+    assert isinstance(attention, LatentAttention)
+    expected = 12 + 4 + (2 * 4 if geometry == "lorentz" else 0)
+    assert attention.cache_width == expected
+    assert sum(t.numel() for t in (past.layers[0].keys, past.layers[0].values)) == 2 * 11 * expected
+
+
+def test_a_decoding_step_never_expands_the_history():
+    m = model(shake=0.1, **LATENT)
+    past = m(tokens(2, 30), use_cache=True).past_key_values
+    rows = []
+    for block in m.model.layers:
+        block.self_attn.kv_b_proj.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape[1]))
+    m(tokens(2, 1), past_key_values=past, use_cache=True)
+    assert rows == [1, 1, 1]
+
+
+@pytest.mark.parametrize("form", ["dense", "mice", "mice twin"])
+@pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"do_sample": True, "top_k": 5}, {"cache_implementation": "static", "disable_compile": True}])
+def test_generate_with_and_without_cache(form, how):
+    m = model(shake=0.1, **FORMS[form], eos_token_id=None)
+    ids = tokens(2, 6)
+    ids[0, :2] = 0
+    inputs = {"input_ids": ids, "attention_mask": (ids > 0).long(), "max_new_tokens": 8, "pad_token_id": 0, **how}
+    torch.manual_seed(0)
+    cached = m.generate(**inputs)
+    torch.manual_seed(0)
+    inputs.pop("cache_implementation", None)
+    assert torch.equal(cached, m.generate(**inputs, use_cache=False))
+    assert cached.shape == (2, 14)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_save_and_load(form, dtype, tmp_path):
+    m = model(shake=0.1, **FORMS[form]).to(dtype)
+    m.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype).eval()
+    assert isinstance(again, HelmForCausalLM)
+    for (name, ours), (other, theirs) in zip(m.state_dict().items(), again.state_dict().items(), strict=True):
+        assert name == other
+        assert torch.equal(ours.float(), theirs.float()), name
+        if name.endswith(("log_ratio", "c0")):
+            assert theirs.dtype == torch.float32
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    m = model(shake=0.1, **MICE).train()
+    m(tokens(), labels=tokens()).loss.backward()
+    plain = [p.grad.clone() for p in m.parameters()]
+    m.zero_grad()
+    m.gradient_checkpointing_enable()
+    m(tokens(), labels=tokens()).loss.backward()
+    assert_close([p.grad for p in m.parameters()], plain)
+
+
+# -- precision ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "bound"), [(4.0, 0.1), (16.0, 1.0)])
+def test_bf16_scores_stay_close_where_points_are_far_out(length, bound):
+    """Scores q·k of 63 + 1 slots against fp64; a time that is merely rounded is off by 0.4 and 8.3 (spec)."""
+    torch.manual_seed(0)
+    L = Lorentz(1.0)
+    u = torch.nn.functional.normalize(torch.randn(2, 200, 64, dtype=torch.float64), dim=-1)
+    u[1] = torch.nn.functional.normalize(u[0] + 0.1 * u[1], dim=-1)  # near its query: what attention looks for
+    u = (length * u).bfloat16()
+    q, k = L.heads(u[0], torch.ones(1), query=True).double(), L.heads(u[1]).double()
+    exact_q, exact_k = L.heads(u[0].double(), torch.ones(1).double(), query=True), L.heads(u[1].double())
+    error = ((q * k).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
+    naive = ((exact_q.bfloat16().double() * exact_k.bfloat16().double()).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
+    assert error < bound
+    assert error < naive
+
+
+@pytest.mark.parametrize("form", ["dense", "mice", "mice twin"])
+def test_bf16_stays_close_to_fp32(form):
+    m = model(**FORMS[form])
+    exact = m(tokens()).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        auto = m(tokens()).logits
+    weights = m.to(torch.bfloat16)(tokens()).logits
+    for low in (auto, weights):
+        assert (low.float() - exact).abs().max() < 0.05 * exact.abs().max() + 0.02

@@ -1,0 +1,389 @@
+"""The engine: equal to the plain loop, blind to micro batches, exact after Ctrl-C and kill -9, and never a broken state on disk."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import nn
+
+from horosphere.errors import UserError
+from horosphere.train import engine
+from horosphere.train.distributed import World
+from horosphere.train.engine import EngineConfig, fit, schedule
+from tests.train import toy_task
+from tests.train.toy_task import Toy, ToyTask, lines, train
+
+ROOT = Path(__file__).parents[2]
+NOISY = {"dropout": 0.2, "log_every": 4, "eval_every": 3, "steps": 7}  # random in every step; lines of metrics that span checkpoints
+
+
+def weights(folder, step=7):
+    found = {}
+    for file in sorted((Path(folder) / f"checkpoints/step-{step:08d}").glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def assert_same_run(a, b, step=7):
+    """To the last bit: the metrics, the model and the optimizer."""
+    assert lines(a) == lines(b)
+    one, other = weights(a, step), weights(b, step)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def checkpoints(folder):
+    path = Path(folder) / "checkpoints"
+    return sorted(p.name for p in path.iterdir()) if path.is_dir() else []
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run that nobody interrupts."""
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    train(folder, **NOISY)
+    return folder
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+class Flat:
+    """Linear regression, for the plain loop to be compared with."""
+
+    unit_name, units_per_row = "rows", 1
+
+    def batch(self, step, rows):
+        x = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))[rows.start : rows.stop]
+        return {"x": x, "y": x.sum(-1, keepdim=True).sin()}
+
+    def loss(self, model, batch):
+        return F.mse_loss(model(batch["x"]), batch["y"]), {}
+
+    def evaluate(self, model):
+        return {}
+
+    def sample(self, model):
+        return None
+
+    def units(self, model):
+        return []
+
+
+def flat_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5, bias=False), nn.Tanh(), nn.Linear(5, 1, bias=False))
+
+
+def test_it_is_the_plain_loop(tmp_path):
+    """AdamW with a schedule, weight decay and clipping, as everyone writes it."""
+    config = EngineConfig(steps=20, batch=8, lr=0.05, warmup=0.2, weight_decay=0.1, clip=0.3)
+    model, plain = flat_model(), flat_model()
+    fit(model, Flat(), config, tmp_path / "run", World(), quiet=True)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, config))
+    for step in range(config.steps):
+        optimizer.zero_grad()
+        Flat().loss(plain, Flat().batch(step, range(8)))[0].backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), config.clip)
+        optimizer.step()
+        rate.step()
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 100])
+def test_micro_batches_change_nothing(tmp_path, micro_batch):
+    train(tmp_path / "whole")
+    train(tmp_path / "parts", micro_batch=micro_batch)
+    for a, b in zip(lines(tmp_path / "whole"), lines(tmp_path / "parts"), strict=True):
+        assert a == pytest.approx(b, rel=1e-5, abs=1e-7)
+
+
+def test_the_schedule_rises_in_a_line_and_falls_to_its_final_share():
+    config = EngineConfig(steps=100, batch=1, lr=1, warmup=0.1, final=0.2)
+    rates = [schedule(step, config) for step in range(100)]
+    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert max(rates) == rates[9] == pytest.approx(1)
+    assert all(a > b for a, b in pairwise(rates[9:]))
+    assert rates[-1] == pytest.approx(0.2)
+    for steps, warmup in ((1, 0.0), (1, 1.0), (3, 1.0)):
+        assert all(0 < schedule(step, EngineConfig(steps=steps, batch=1, lr=1, warmup=warmup)) <= 1 for step in range(steps))
+
+
+def test_a_group_has_its_own_pace_and_an_optimizer_may_be_given(tmp_path):
+    model, before = flat_model(), flat_model()
+
+    def sgd(model):
+        return torch.optim.SGD([{"params": model[0].parameters(), "lr_scale": 0.0}, {"params": model[2].parameters()}], momentum=0.9)
+
+    fit(model, Flat(), EngineConfig(steps=3, batch=8, lr=0.1), tmp_path / "run", World(), quiet=True, make_optimizer=sgd)
+    assert torch.equal(model[0].weight, before[0].weight)
+    assert not torch.equal(model[2].weight, before[2].weight)
+    assert [line["step"] for line in lines(tmp_path / "run")] == [3]  # no evaluation, no line of it
+    assert "momentum_buffer.2.weight" in weights(tmp_path / "run", 3)
+
+
+def test_bf16_is_autocast_over_fp32_weights(tmp_path):
+    model = Toy()
+    train(tmp_path / "half", precision="bf16", model=model)
+    train(tmp_path / "full")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    half, full = ([line["loss"] for line in lines(tmp_path / name) if "loss" in line] for name in ("half", "full"))
+    assert half != full
+    assert half == pytest.approx(full, rel=0.05)
+
+
+def test_blocks_are_compiled_on_demand(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    model = Toy()
+    train(tmp_path / "auto", model=model)
+    assert not compiled  # on the CPU
+    train(tmp_path / "on", model=model, compile=True)
+    assert compiled == list(model.blocks)
+
+
+def test_after_each_step_the_model_is_called(tmp_path):
+    model = Toy()
+    train(tmp_path / "run", model=model, steps=4, micro_batch=2)
+    assert model.steps_taken == 4
+
+
+# -- resuming ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_ctrl_c_saves_and_resume_is_exact(straight, tmp_path, capsys, step):
+    folder = tmp_path / "run"
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as stopped:
+        train(folder, **NOISY, task={"interrupt_at": step})
+    assert stopped.value.code == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    said = capsys.readouterr().err
+    assert said == f"horosphere: stopped after step {step} of 7; the last step is saved in {folder}, and the same command with --resume goes on\n"
+    assert checkpoints(folder)[-1] == f"step-{step:08d}"
+    train(folder, **NOISY, resume=True)
+    assert_same_run(folder, straight)
+
+
+def test_sigterm_does_the_same(straight, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        train(tmp_path / "run", **NOISY, task={"terminate_at": 3})
+    assert stopped.value.code == 130
+    train(tmp_path / "run", **NOISY, resume=True)
+    assert_same_run(tmp_path / "run", straight)
+
+
+def test_a_second_ctrl_c_stops_at_once(straight, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "ECHO", -1.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", **NOISY, task={"interrupt_at": 4, "terminate_at": 4})
+    assert checkpoints(tmp_path / "run") == ["step-00000002"]
+    train(tmp_path / "run", **NOISY, resume=True)
+    assert_same_run(tmp_path / "run", straight)
+
+
+def test_the_echo_of_a_ctrl_c_is_not_a_second_one(tmp_path):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", **NOISY, task={"interrupt_at": 4, "terminate_at": 4})
+
+
+def test_ctrl_c_in_the_last_step_is_a_run_done(straight, tmp_path):
+    assert train(tmp_path / "run", **NOISY, task={"interrupt_at": 7}).step == 7
+    assert_same_run(tmp_path / "run", straight)
+
+
+KILLED = {
+    "in a step": ({"task": {"kill_at": 6}}, ["step-00000002", "step-00000004"]),
+    "before any checkpoint": ({"task": {"kill_at": 2}}, []),
+    "in the model": ({"kill_while_saving": ".step-00000006.partial/model-*"}, [".step-00000006.partial", "step-00000002", "step-00000004"]),
+    "in the optimizer": ({"kill_while_saving": ".step-00000004.partial/optimizer-*"}, [".step-00000004.partial", "step-00000002"]),
+    "in the state": ({"kill_while_saving": ".step-00000002.partial/state.json"}, [".step-00000002.partial"]),
+}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Runs that kill -9 ended."""
+    folder = tmp_path_factory.mktemp("killed")
+    jobs = json.dumps([{"folder": str(folder / name), **NOISY, **how} for name, (how, _) in KILLED.items()])
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, toy_task.__file__, jobs], env=env, cwd=ROOT, check=True, timeout=120)
+    assert not list(folder.glob("*.outcome"))
+    return folder
+
+
+@pytest.mark.parametrize("how", KILLED)
+def test_kill_9_costs_only_the_steps_since_the_last_checkpoint(straight, killed, how):
+    assert checkpoints(killed / how) == KILLED[how][1]
+    train(killed / how, **NOISY, resume=True)
+    assert_same_run(killed / how, straight)
+    assert checkpoints(killed / how) == ["step-00000006", "step-00000007"]
+
+
+def test_metrics_are_cut_back_to_the_checkpoint(straight, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit):
+        train(folder, **NOISY, task={"interrupt_at": 5})
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 6, "loss": 1.0}\n{"step": 7, "lo')
+    train(folder, **NOISY, resume=True)
+    assert_same_run(folder, straight)
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path):
+    first = train(tmp_path / "run")
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    again = train(tmp_path / "run", resume=True)
+    assert (again.step, again.evaluation, again.checkpoint) == (first.step, first.evaluation, first.checkpoint)
+    assert again.evaluation.keys() == {"mean_logit"}
+    assert again.checkpoint.is_dir()
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+
+
+def test_what_decides_nothing_may_change_on_the_way(straight, tmp_path):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", **NOISY, task={"interrupt_at": 3})
+    train(tmp_path / "run", **{**NOISY, "log_every": 3, "eval_every": 2}, save_every=5, keep=1, micro_batch=8, resume=True)
+    ours, theirs = weights(tmp_path / "run"), weights(straight)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert checkpoints(tmp_path / "run") == ["step-00000007"]
+    assert json.loads((tmp_path / "run/run.json").read_text())["training"]["keep"] == 1
+
+
+def test_what_decides_the_run_may_not(tmp_path):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", about={"model": {"dim": 6, "keep": 1}}, task={"interrupt_at": 3})
+    before = (tmp_path / "run/run.json").read_bytes(), (tmp_path / "run/metrics.jsonl").read_bytes()
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", about={"model": {"dim": 8, "keep": 1}}, resume=True, lr=0.5, steps=9, keep=5)
+    assert "(model.dim 6 -> 8, steps 6 -> 9, lr 0.02 -> 0.5)" in str(error.value)
+    assert ((tmp_path / "run/run.json").read_bytes(), (tmp_path / "run/metrics.jsonl").read_bytes()) == before
+
+
+def test_a_damaged_checkpoint_stops_a_resume_and_leaves_the_run(tmp_path):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", task={"interrupt_at": 3})
+    file = tmp_path / "run/checkpoints/step-00000003/model-00001-of-00001.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        train(tmp_path / "run", resume=True)
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+
+
+# -- what is not finite -----------------------------------------------------------------------------------------------
+
+
+def test_nan_stops_with_its_step_and_the_last_good_checkpoint(tmp_path):
+    """Between two lines of metrics, and before the checkpoint that would have kept it."""
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", task={"nan_at": 6}, steps=20, log_every=20, eval_every=None, save_every=4)
+    assert "in step 6 is not finite" in str(error.value)
+    assert f"the last good checkpoint is {tmp_path / 'run/checkpoints/step-00000004'}" in str(error.value)
+    assert checkpoints(tmp_path / "run") == ["step-00000004"]
+    train(tmp_path / "run", resume=True, steps=20, log_every=20, eval_every=None, save_every=4)  # it was a passing trouble
+
+
+def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
+    """Its block and all before it have a broken gradient: those after it, nearer to the loss, have not."""
+    model = Toy()
+    model.blocks[1].register_full_backward_hook(lambda module, grad_in, grad_out: tuple(g * float("inf") for g in grad_in))
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", model=model)
+    assert str(error.value).startswith("the gradient of blocks.0.linear.bias in step 1 is not finite: no checkpoint was saved before it")
+
+
+def test_a_broken_weight_is_never_saved(tmp_path):
+    class Breaking(Toy):
+        def after_step(self):
+            super().after_step()
+            if self.steps_taken == 4:
+                with torch.no_grad():
+                    self.blocks[1].linear.weight[0, 0] = float("nan")
+
+    with pytest.raises(UserError, match=r"^blocks\.1\.linear\.weight after step 4 is not finite: .*step-00000002"):
+        train(tmp_path / "run", model=Breaking())
+    assert checkpoints(tmp_path / "run") == ["step-00000002"]
+
+
+# -- the folder, and what is said -------------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_it_was(tmp_path):
+    train(tmp_path / "run", about={"model": {"dim": 6}, "geometry": "lorentz"})
+    run = json.loads((tmp_path / "run/run.json").read_text())
+    assert run["recipe"] == {"model": {"dim": 6}, "geometry": "lorentz"}
+    assert (run["training"]["seed"], run["training"]["betas"], run["processes"]) == (0, [0.9, 0.95], 1)
+    assert run["versions"].keys() == {"horosphere", "torch", "python"}
+    assert run["device"].startswith("cpu")
+    line = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
+    assert line.keys() == {"step", "loss", "top", "grad_norm", "lr", "symbols_per_second", "seconds"}
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {"run.json", "metrics.jsonl", "checkpoints"}
+
+
+def test_a_folder_is_replaced_on_demand_and_only_if_it_is_a_run(tmp_path):
+    train(tmp_path / "run", steps=2)
+    with pytest.raises(UserError, match="exists already"):
+        train(tmp_path / "run", steps=3)
+    train(tmp_path / "run", steps=3, overwrite=True)
+    assert checkpoints(tmp_path / "run") == ["step-00000002", "step-00000003"]
+    assert [line["step"] for line in lines(tmp_path / "run")] == [1, 2, 3, 3]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match=r"holds no run\.json"):
+        train(mine, overwrite=True)
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+def test_resume_needs_a_run(tmp_path):
+    with pytest.raises(UserError, match=r"holds no run\.json: there is no run to resume"):
+        train(tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(UserError, match="damaged file"):
+        train(tmp_path, resume=True)
+
+
+def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
+    train(tmp_path / "loud", quiet=False, sample_every=3)
+    said = capsys.readouterr()
+    shown = [line.split(":")[0] if line.startswith("step") else "symbol" for line in said.err.splitlines()]
+    assert shown == ["step 3", "symbol", "step 6", "symbol"]
+    assert said.out == ""
+    train(tmp_path / "quiet", quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"steps": 0}, "steps=0: it must be at least 1"),
+        ({"micro_batch": 0}, "micro_batch=0"),
+        ({"lr": 0.0}, "lr=0.0: it must be positive"),
+        ({"lr": float("nan")}, "positive"),
+        ({"warmup": 1.5}, "warmup=1.5: it is a share"),
+        ({"checkpointing": True}, "Toy cannot recompute its activations"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_written(tmp_path, setting, said):
+    with pytest.raises(UserError, match=said):
+        train(tmp_path / "run", **setting)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_batch_divides_into_the_processes(tmp_path):
+    with pytest.raises(UserError, match="batch=8 does not divide into 3 processes: choose a multiple of 3"):
+        fit(Toy(), ToyTask(), EngineConfig(steps=1, batch=8, lr=1), tmp_path / "run", World(size=3))

@@ -1,0 +1,222 @@
+"""Recipes: what is written is what a dataclass gets, and every slip is named with its remedy."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from horosphere.errors import UserError
+from horosphere.train.recipe import build, read_recipe, recipe_names
+
+yaml = pytest.importorskip("yaml")
+
+
+@dataclass(frozen=True)
+class Part:
+    width: int = 4
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int
+    lr: float = 0.1
+    deep: bool = False
+    limit: int | None = 5
+    kind: Literal["flat", "curved"] = "flat"
+    compile: bool | Literal["auto"] = "auto"
+    betas: tuple[float, float] = (0.9, 0.95)
+    sizes: tuple[int, ...] = ()
+    title: str = ""
+    label: str | None = None
+    data: Path = Path("data")
+    anything: Any = None
+    part: Part = field(default_factory=Part)
+
+
+def made(**values):
+    return build(Settings, {"steps": 1, **values}, "test")
+
+
+def refusal(**values):
+    with pytest.raises(UserError) as error:
+        made(**values)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    def write(name, text):
+        (tmp_path / f"{name}.yaml").write_text(text)
+        return tmp_path
+
+    return write
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+SAME = [
+    ("steps", [1000, 1000.0, "1000", "1_000", "1e3", "1000.0", " 1000 "], 1000),
+    ("steps", [2**60 + 1, str(2**60 + 1)], 2**60 + 1),
+    ("lr", [0.001, "1e-3", "0.001", "1E-3"], 0.001),
+    ("lr", [2, "2"], 2.0),
+    ("lr", ["inf"], math.inf),
+    ("deep", [True, "true", "True"], True),
+    ("deep", [False, "false", "False"], False),
+    ("limit", [None, "none", "null", "None"], None),
+    ("limit", [7, "7"], 7),
+    ("kind", ["curved"], "curved"),
+    ("compile", ["auto"], "auto"),
+    ("compile", [False, "false"], False),
+    ("betas", [[0.8, 0.9], "0.8,0.9", "[0.8, 0.9]", (0.8, "0.9")], (0.8, 0.9)),
+    ("sizes", [[1, 2, 3], "1, 2, 3", ["1", "2", "3"]], (1, 2, 3)),
+    ("sizes", [[], ""], ()),
+    (
+        "title",
+        [
+            "none",
+        ],
+        "none",
+    ),
+    ("label", ["none", None], None),
+    ("label", ["7"], "7"),
+    ("data", ["a/b", Path("a/b")], Path("a/b")),
+    ("anything", [{"a": 1}], {"a": 1}),
+    ("part", [{"width": "8", "names": "a,b"}, {"width": 8, "names": ["a", "b"]}], Part(8, ["a", "b"])),
+]
+
+
+@pytest.mark.parametrize(("name", "written", "meant"), [(name, value, meant) for name, values, meant in SAME for value in values])
+def test_what_is_written_is_what_is_meant(name, written, meant):
+    found = getattr(made(**{name: written}), name)
+    assert found == meant
+    assert type(found) is type(meant)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("steps", "1.5", "whole number"),
+        ("steps", 1.5, "whole number"),
+        ("steps", True, "whole number"),
+        ("steps", "inf", "whole number"),
+        ("steps", "1__0", "whole number"),
+        ("steps", None, "whole number"),
+        ("lr", "fast", "a number"),
+        ("lr", "nan", "a number"),
+        ("lr", True, "a number"),
+        ("lr", [1], "a number"),
+        ("deep", 1, "true or false"),
+        ("deep", "yes", "true or false"),
+        ("deep", "", "true or false"),
+        ("limit", "many", "whole number, or none"),
+        ("kind", "round", "choose from flat, curved"),
+        ("kind", ["flat"], "choose from flat, curved"),
+        ("compile", "maybe", "true or false"),
+        ("compile", "maybe", "choose from auto"),
+        ("betas", "0.9", "2 values"),
+        ("betas", 0.9, "a list"),
+        ("title", 7, "quotes"),
+        ("part", "8", "a section"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, value, remedy):
+    message = refusal(**{name: value})
+    assert message.startswith(f"test: {name}={value}: ")
+    assert remedy in message
+
+
+def test_unknown_settings_name_their_neighbours():
+    assert refusal(step=3) == "test: there is no setting step; did you mean steps?"
+    assert "choose from steps, lr" in refusal(zzzzz=3)
+    assert refusal(part={"widht": 3}) == "test: part: there is no setting widht; did you mean width?"
+
+
+def test_what_has_no_default_must_be_given():
+    with pytest.raises(UserError, match=r"test: steps must be given; add steps="):
+        build(Settings, {}, "test")
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_overrides_stand_over_the_file_and_the_file_over_its_base(recipes):
+    recipes("ground", "steps: 10\nlr: 1e-3\npart: {width: 2, names: [a]}\n")
+    recipes("middle", "base: ground\nlr: 2e-3\n")
+    folder = recipes("top", "base: middle\npart: {names: [b]}\n")
+    assert recipe_names(folder) == ["ground", "middle", "top"]
+    assert read_recipe("top", folder=folder) == {"steps": 10, "lr": "2e-3", "part": {"width": 2, "names": ["b"]}}
+    recipe = read_recipe("top", ["steps=1e6", "part.width=3", "title=a=b", "lr=1", "lr=3e-3"], folder)
+    assert build(Settings, recipe, "top") == Settings(10**6, 3e-3, title="a=b", part=Part(3, ["b"]))
+
+
+def test_a_file_of_ones_own_builds_on_a_named_recipe_or_on_its_neighbour(recipes, tmp_path, monkeypatch):
+    folder = recipes("ground", "steps: 10\n")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "one.yaml").write_text("base: ground\nlr: 1\n")
+    (mine / "two.yml").write_text("base: one.yaml\nlr: 2\n")
+    assert read_recipe(str(mine / "two.yml"), folder=folder) == {"steps": 10, "lr": 2}
+    monkeypatch.chdir(mine)
+    assert read_recipe("two.yml", folder=folder) == {"steps": 10, "lr": 2}
+
+
+def test_an_empty_recipe_is_one(recipes):
+    assert read_recipe("empty", folder=recipes("empty", "# nothing\n")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("base: it", "circle"),
+        ("base: other", "circle (other -> it -> other)"),
+        ("base: absent", "there is no recipe absent"),
+        ("base: absent.yaml", "there is no file"),
+        ("base: [a]", "names a recipe"),
+        ("- a\n- b", "a recipe is"),
+        ("1: a", "a recipe is"),
+        ("a: [1", "not YAML"),
+        ("a: !!python/object/apply:os.getcwd []", "not YAML"),
+    ],
+)
+def test_a_broken_recipe_is_named(recipes, text, remedy):
+    recipes("other", "base: it\n")
+    folder = recipes("it", text)
+    with pytest.raises(UserError) as error:
+        read_recipe("other" if "circle (" in remedy else "it", folder=folder)
+    assert remedy in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pair", "remedy"),
+    [
+        ("lr", "key=value"),
+        ("=3", "key=value"),
+        ("a..b=3", "key=value"),
+        ("base=other", "in the file"),
+        ("part=3", "set its parts, for example part.width="),
+    ],
+)
+def test_a_broken_override_is_named(recipes, pair, remedy):
+    folder = recipes("it", "lr: 1\npart: {width: 3}\n")
+    with pytest.raises(UserError) as error:
+        read_recipe("it", [pair], folder)
+    assert str(error.value).startswith(f"{pair}: ")
+    assert remedy in str(error.value)
+
+
+def test_a_mistyped_name_gets_its_neighbours(recipes):
+    folder = recipes("helm-tiny", "lr: 1\n")
+    with pytest.raises(UserError, match="there is no recipe helm-tyni; did you mean helm-tiny"):
+        read_recipe("helm-tyni", folder=folder)
+    with pytest.raises(UserError, match=r"choose from helm-tiny, or give a \.yaml file"):
+        read_recipe("zzz", folder=folder)
+
+
+def test_the_recipes_of_the_package_can_be_read():
+    for name in recipe_names():
+        assert read_recipe(name)
