@@ -126,8 +126,10 @@ class HelmBlock(GradientCheckpointingLayer):
         self.mlp_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask, past_key_values: Any = None) -> tuple[Tensor, Tensor | None]:
-        x = self.attention_residual(x, self.self_attn(self.input_layernorm(x), angles, mask, past_key_values))
-        y = self.mlp(self.post_attention_layernorm(x))
+        normed, x = self.input_layernorm.fork(x)
+        x = self.attention_residual(x, self.self_attn(normed, angles, mask, past_key_values))
+        normed, x = self.post_attention_layernorm.fork(x)
+        y = self.mlp(normed)
         y, balance = y if isinstance(y, tuple) else (y, None)
         return self.mlp_residual(x, y), balance
 

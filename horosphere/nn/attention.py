@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from horosphere.geometry import Manifold
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear
+from horosphere.nn.slots import SlotLinear, fused, kernels
 
 Mask = Tensor | BlockMask | None  # None: causal
 
@@ -24,6 +24,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1, scale=scale)
     assert isinstance(out, Tensor)
     return out.transpose(1, 2)
+
+
+def slot_heads(u: Tensor, manifold: Manifold, angles: Angles | None = None, start: int = 0, scale: Tensor | None = None, query: bool = False) -> Tensor:
+    """`Manifold.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
+    if fused(u, manifold):
+        return kernels.heads(u, angles, scale, query, start, manifold.c)  # type: ignore[arg-type]
+    if angles is not None:
+        u = torch.cat((u[..., :start], rotate(u[..., start:], angles)), -1) if start else rotate(u, angles)
+    return manifold.heads(u, scale, query)
+
+
+def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
+    """`Manifold.centre`.   (B, T, H, n) -> (B, T, H, n)"""
+    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.centre(z)  # type: ignore[arg-type]
 
 
 class Temperature(nn.Module):
@@ -60,11 +74,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
         q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q = self.manifold.heads(rotate(q, angles), self.temperature(), query=True).transpose(1, 2)
-        k, v = self.manifold.heads(rotate(k, angles)).transpose(1, 2), self.manifold.heads(v).transpose(1, 2)
+        q = slot_heads(q, self.manifold, angles, scale=self.temperature(), query=True).transpose(1, 2)
+        k, v = slot_heads(k, self.manifold, angles).transpose(1, 2), slot_heads(v, self.manifold).transpose(1, 2)
         if cache is not None:
             k, v = cache.update(k, v, self.layer)
-        return self.o_proj(self.manifold.centre(attend(q, k, v, mask, self.scale)).flatten(-2))
+        return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
 
 
 def document_mask(positions: Tensor) -> Mask:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
+from horosphere.nn.slots import fused, kernels
 
 class Router(nn.Module):
     """Which experts a token goes to.   (B, T, dim) -> weights (N, k), experts (N, k), balance loss; N = B·T
@@ -107,44 +108,40 @@ class Experts(nn.Module):
         """(E,), or None where all experts live on the stream's manifold."""
         return None if self.spread is None else learned_curvature(self.c0, self.log_ratio)
 
-    def everyone(self, x: Tensor) -> Tensor:
-        """All experts on all tokens.   (N, dim) -> (E, N, dim)"""
-        shrink = None if self.c is None else (self.manifold.c / self.c).sqrt().view(-1, 1, 1)
-        h = self._swiglu(x @ self.gate_up_proj.mT, shrink)
-        return self._back(h @ self.down_proj.mT, shrink)
+    def everyone(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """All experts on all tokens, and the factors √(c/c_e) by which the stream must divide.   (N, dim) -> (E, N, dim), (E,)"""
+        factor = None if self.c is None else (self.manifold.c / self.c).sqrt()
+        joint = x @ self.gate_up_proj.mT
+        h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
+        return h @ self.down_proj.mT, factor
 
-    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """The chosen experts of each token.   (N, dim), (N, k) -> (N, k, dim)"""
-        tokens, active = chosen.shape
-        experts = len(self.gate_up_proj)
+    def forward(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The chosen experts of each token.   (N, dim), (N, k) -> (N·k, dim) sorted by expert, its order and the inverse, factors (N, k)"""
+        active, experts = chosen.shape[1], len(self.gate_up_proj)
         expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
         place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))  # where each pair went
         ends = (expert == torch.arange(experts, device=x.device).unsqueeze(-1)).sum(-1).cumsum(0).to(torch.int32)
         dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
-        shrink = sorted_shrink = None
+        factor = sorted_factor = None
         if self.c is not None:
             each = (self.manifold.c / self.c).sqrt()
             member = (chosen.unsqueeze(-1) == torch.arange(experts, device=x.device)).to(each.dtype)
-            shrink = (member * each).sum(-1, keepdim=True)  # not each[chosen], whose gradient is a scatter into a few rows
-            sorted_shrink = _Permute.apply(shrink.flatten(0, 1), order, place, 1)
+            factor = (member * each).sum(-1)  # not each[chosen], whose gradient is a scatter into a few rows
+            sorted_factor = _Permute.apply(factor.view(-1, 1), order, place, 1)
         rows = _Permute.apply(x.to(dtype), order, place, active)
-        h = self._swiglu(grouped_product(rows, self.gate_up_proj.to(dtype), ends), sorted_shrink)
-        y = grouped_product(h.to(dtype), self.down_proj.to(dtype), ends)
-        y = _Permute.apply(y, place, order, 1).view(tokens, active, -1)
-        return self._back(y, shrink)
+        h = self._swiglu(grouped_product(rows, self.gate_up_proj.to(dtype), ends), sorted_factor)
+        return grouped_product(h.to(dtype), self.down_proj.to(dtype), ends), order, place, factor
 
-    def _swiglu(self, h: Tensor, shrink: Tensor | None) -> Tensor:
+    def _swiglu(self, joint: Tensor, factor: Tensor | None) -> Tensor:
         """The input's factor √(c/c_e), and the time √(1/c_e + |h|²): between its two products an expert is at its own curvature."""
-        gate, up = h.chunk(2, -1)
-        if shrink is None:
+        if fused(joint, self.manifold):
+            return kernels.gate_joint(joint, None if factor is None else factor.reshape(-1), self.manifold.c)  # type: ignore[arg-type]
+        gate, up = joint.chunk(2, -1)
+        if factor is None:
             return self.manifold.reading(F.silu(gate) * up)
-        wide = shrink.to(torch.promote_types(shrink.dtype, h.dtype))
-        return self.manifold.reading(F.silu(wide * gate) * (wide * up), wide.square() / self.manifold.c).to(h.dtype)
-
-    @staticmethod
-    def _back(y: Tensor, shrink: Tensor | None) -> Tensor:
-        return y if shrink is None else y / shrink
+        factor = factor.to(torch.promote_types(factor.dtype, joint.dtype))
+        return self.manifold.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(joint.dtype)
 
 
 class MixtureOfExperts(nn.Module):
@@ -170,9 +167,17 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weights, chosen, balance = self.gate(x)
         flat = x.flatten(0, 1)
-        parts: list[tuple[Tensor, Tensor | float]] = list(zip(self.experts(flat, chosen).unbind(1), weights.split(1, -1), strict=True))
-        if self.shared_experts is not None:
-            parts += [(y, 1.0) for y in self.shared_experts.everyone(flat).unbind(0)]
+        y, order, place, factor = self.experts(flat, chosen)
+        shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts.everyone(flat)
+        if fused(y, self.manifold):
+            c: Any = self.manifold.c
+            return kernels.mixture(y, place, weights, factor, shared, shared_factor, c).to(x.dtype).view_as(x), balance
+        y = _Permute.apply(y, place, order, 1).view(*chosen.shape, -1)
+        y = y if factor is None else y / factor.unsqueeze(-1)
+        parts: list[tuple[Tensor, Tensor | float]] = list(zip(y.unbind(1), weights.split(1, -1), strict=True))
+        if shared is not None:
+            shared = shared if shared_factor is None else shared / shared_factor.view(-1, 1, 1)
+            parts += [(y, 1.0) for y in shared.unbind(0)]
         return self.manifold.join(parts).to(x.dtype).view_as(x), balance
 
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
-from horosphere.nn.slots import SlotLinear
+from horosphere.nn.slots import SlotLinear, fused, kernels
 
 
 class SwiGLU(nn.Module):
@@ -18,4 +18,7 @@ class SwiGLU(nn.Module):
         self.down_proj = SlotLinear(inner, dim, manifold)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.manifold.reading(F.silu(self.gate_proj(x)) * self.up_proj(x)))
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        if fused(gate, self.manifold):
+            return self.down_proj(kernels.gate(gate, up, self.manifold.c))  # type: ignore[arg-type]
+        return self.down_proj(self.manifold.reading(F.silu(gate) * up))

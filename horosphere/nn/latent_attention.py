@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
-from horosphere.nn.attention import Mask, Temperature, attend
+from horosphere.nn.attention import Mask, Temperature, attend, slot_centre, slot_heads
 from horosphere.nn.rotary import Angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm
 
@@ -54,23 +54,23 @@ class LatentAttention(nn.Module):
         if cache is not None:
             past = self._remember(latent, key, k, v, cache)
             if q.shape[2] == 1:
-                return self.o_proj(self.manifold.centre(self._absorbed(q, past, mask)).flatten(-2))
+                return self.o_proj(slot_centre(self._absorbed(q, past, mask), self.manifold).flatten(-2))
             if past.shape[1] != q.shape[2]:  # a prompt: to expand it costs less than to compare in the wide latent
                 latent, key, _ = past.tensor_split((self.latent, self.latent + self.rope), -1)
                 k, v = self._keys_values(latent, key.unsqueeze(2))
-        return self.o_proj(self.manifold.centre(attend(q, k, v, mask, self.scale)).flatten(-2))
+        return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
 
     def _queries(self, x: Tensor, angles: Angles | None) -> Tensor:
         """(B, H, T, nope + rope)"""
         q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
-        still, turned = q.unflatten(-1, (self.heads, -1)).split((self.nope, self.rope), -1)
-        return self.manifold.heads(torch.cat((still, rotate(turned, angles)), -1), self.temperature(), query=True).transpose(1, 2)
+        q = q.unflatten(-1, (self.heads, -1))
+        return slot_heads(q, self.manifold, angles, start=self.nope, scale=self.temperature(), query=True).transpose(1, 2)
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
         k, v = self.kv_b_proj(latent).unflatten(-1, (self.heads, -1)).split((self.nope, self.value), -1)
         k = torch.cat((k, key.expand(-1, -1, self.heads, -1)), -1)
-        return self.manifold.heads(k).transpose(1, 2), self.manifold.heads(v).transpose(1, 2)
+        return slot_heads(k, self.manifold).transpose(1, 2), slot_heads(v, self.manifold).transpose(1, 2)
 
     # -- the cache: [latent, rotated key, key times, value times] ------------------------------------------------------
 

@@ -11,7 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Lorentz, Manifold
+
+if torch.cuda.is_available():
+    from horosphere.nn import kernels
+else:
+    kernels = None  # type: ignore[assignment]
+
+
+def fused(x: Tensor, manifold: Manifold) -> bool:
+    """Whether `nn.kernels` serves: the hyperboloid at a fixed curvature, on CUDA, short of fp64. Elsewhere torch's own operations do."""
+    return kernels is not None and x.is_cuda and x.dtype != torch.float64 and isinstance(manifold, Lorentz) and not manifold.learn
 
 
 class SlotLinear(nn.Linear):
@@ -44,6 +54,15 @@ class SlotNorm(nn.RMSNorm):
         self.manifold = manifold
 
     def forward(self, u: Tensor) -> Tensor:
+        return self.fork(u)[0]
+
+    def fork(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The normed point, and u itself: whoever reads u afterwards takes it from here, and on CUDA both gradients meet in one pass."""
+        if fused(u, self.manifold):
+            return kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
+        return self._norm(u), u
+
+    def _norm(self, u: Tensor) -> Tensor:
         m = self.manifold
         if m.flat:
             return F.rms_norm(u, self.normalized_shape, self.weight.to(u.dtype), self.eps)
@@ -72,4 +91,6 @@ class SlotResidual(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.weight is None:
             return x + y
+        if fused(x, self.manifold):
+            return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, self.manifold.c)  # type: ignore[arg-type]
         return (self.scale * self.manifold.join([(x, 1.0), (y, self.weight)])).to(x.dtype)

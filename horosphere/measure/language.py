@@ -1,0 +1,285 @@
+"""Instruments that look into a language model: its table of tokens, and what it does while it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from horosphere.errors import UserError
+from horosphere.evaluate.perplexity import evaluating
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.measure.ricci import Ricci, point_ricci
+from horosphere.measure.tokens import ExpertLoad, TokenRadius, attention_distance, expert_load, token_radius
+from horosphere.nn import MixtureOfExperts, Router
+from horosphere.train.progress import Update
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from horosphere.data.tokens import TokenFile
+    from horosphere.models.helm import HelmForCausalLM
+
+ENTRIES = 2**25  # attention weights in fp32 at once, 128 MB: rows are read in parts that need no more
+CHUNK = 2**24  # tokens counted at once
+READ = 32  # rows of held-out text that a run's model reads
+SEEN = 10  # a word seen less often is no example of anything
+SPACE = "␣"  # how a label shows one
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def token_points(model: HelmForCausalLM) -> tuple[Tensor, Manifold]:
+    """The embeddings as points of the stream's manifold; the slot of the time is no part of them.   -> (V, d)"""
+    manifold = model.model.manifold
+    return manifold.space(model.model.embed_tokens.weight).detach(), manifold
+
+
+def token_counts(tokens: TokenFile, vocab_size: int) -> np.ndarray:
+    """How often each token occurs.   -> (V,) int64"""
+    counts = np.zeros(vocab_size, np.int64)
+    for start in range(0, len(tokens), CHUNK):
+        found = np.bincount(tokens.tokens[start : start + CHUNK])
+        if len(found) > vocab_size:
+            raise UserError(f"the text holds token {len(found) - 1}, and the model knows {vocab_size}: use the tokenizer the model was trained with")
+        counts[: len(found)] += found
+    return counts
+
+
+def token_labels(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[str]:
+    """What each token spells, in one line that shows spaces; nothing for tokens the tokenizer does not have.   -> (V,)"""
+    known = min(len(tokenizer), vocab_size)
+    spelled = [tokenizer.decode([i]).replace(" ", SPACE) for i in range(known)]
+    return [text if text.isprintable() else repr(text)[1:-1] for text in spelled] + [""] * (vocab_size - known)
+
+
+def word_examples(found: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:
+    """The n words nearest to the origin and the n farthest, as indices: of tokens that begin a word, have two letters or more, and were seen so often."""
+    is_word = np.array([label.startswith(SPACE) and len(label) > 2 and label[1:].isalpha() for label in labels])
+    near, far = replace(found, counts=np.where(is_word, found.counts, 0)).examples([str(i) for i in range(len(labels))], n, seen)
+    return [int(i) for i in near], [int(i) for i in far]
+
+
+@torch.no_grad()
+def flat_noise(points: Tensor, manifold: Manifold, seed: int = 0) -> Tensor:
+    """Gaussian noise in flat space, as many points and as wide in each principal direction.   (N, d) -> (N, min(N, d)) float64
+
+    randn · σ/√N with σ the singular values of the centred `lower` of the points.
+    """
+    coordinates = manifold.lower(points.double()).cpu()
+    spread = torch.linalg.svdvals(coordinates - coordinates.mean(0)) / len(points) ** 0.5
+    return torch.randn(len(points), len(spread), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+
+
+def ricci_beside_noise(points: Tensor, manifold: Manifold, seed: int = 0, **options: Any) -> tuple[Ricci, Ricci]:
+    """`point_ricci` of the points, and of `flat_noise` with their spread: only the difference says something.   (N, d) -> Ricci, Ricci"""
+    noise = flat_noise(points, manifold, seed)
+    return point_ricci(points, manifold, seed=seed, **options), point_ricci(noise, Euclidean(), seed=seed, **options)
+
+
+# -- the model at work ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertCurvature:
+    """c of one layer's experts, whose curvature is -c."""
+
+    layer: int
+    start: Tensor  # (E,) routed experts, then shared ones
+    learned: Tensor  # (E,)
+    routed: int
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageStats:
+    """What a model does with a text. None or empty where the model has no such part: a dense one no experts, a flat one no curvature."""
+
+    length: int  # of the rows it read
+    attention_distance: Tensor  # (layers, H) tokens back
+    expert_load: ExpertLoad | None  # of the layers below
+    expert_layers: list[int]  # that have experts
+    curvatures: list[ExpertCurvature]  # of the layers that learn them
+    temperature: Tensor | None  # (layers,) τ/√n: at 1 where it started
+    residual: Tensor | None  # (layers, 2) weight of the attention's and of the feed-forward's output, from 1
+
+
+def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = None) -> LanguageStats:
+    """Let the model read token rows (B, T), and watch. One layer's attention weights are in memory at a time, of as many rows as ENTRIES allows.
+
+    `progress(rows read, note)` after each part.
+    """
+    if tokens.dim() != 2 or not len(tokens) or tokens.shape[1] < 2:
+        raise UserError(f"give rows of tokens (B, T) with T at least 2; these have shape {tuple(tokens.shape)}.")
+    blocks, heads = model.model.layers, model.config.num_attention_heads
+    mixtures = {layer: block.mlp for layer, block in enumerate(blocks) if isinstance(block.mlp, MixtureOfExperts)}
+    watch, back, done = _Watch(), torch.zeros(len(blocks), heads), 0
+    with evaluating(model), torch.compiler.set_stance("force_eager"), _decisions([m.gate for m in mixtures.values()]) as counts:
+        for part in tokens.split(max(1, ENTRIES // (heads * tokens.shape[1] ** 2))):
+            with watch:  # force_eager: a compiled block would not show its attention
+                model.model(part.to(model.device), use_cache=False)
+            back += torch.cat(watch.taken()) * len(part) / len(tokens)
+            done += len(part)
+            if progress:
+                progress(done, "reading")
+    temperatures = [block.self_attn.temperature.log for block in blocks]
+    residuals = [weight for block in blocks for weight in (block.attention_residual.weight, block.mlp_residual.weight)]
+    return LanguageStats(
+        length=tokens.shape[1],
+        attention_distance=back,
+        expert_load=expert_load(torch.stack(counts)) if counts else None,
+        expert_layers=list(mixtures),
+        curvatures=[found for layer, mixture in mixtures.items() if (found := _curvature(mixture, layer))],
+        temperature=None if None in temperatures else torch.cat(temperatures).detach().exp().cpu(),
+        residual=None if None in residuals else torch.cat(residuals).detach().cpu().view(-1, 2),
+    )
+
+
+class _Watch(TorchFunctionMode):
+    """Takes how far heads look back from the queries and keys of every call of torch's attention. How a layer makes them is its own affair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.distances: list[Tensor] = []
+
+    def taken(self) -> list[Tensor]:
+        taken, self.distances = self.distances, []
+        return taken
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        options = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            assert options["is_causal"], "rows without padding are read without a mask"
+            self.distances.append(attention_distance(_causal_weights(args[0], args[1], options["scale"])).cpu())
+        return func(*args, **options)
+
+
+def _causal_weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """softmax(scale·q kᵀ) over what came before.   (B, H, T, n), (B, H, T, n) -> (B, H, T, T)"""
+    scores = scale * (q @ k.mT).float()
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill_(future, -torch.inf).softmax(-1)
+
+
+@contextmanager
+def _decisions(routers: Sequence[Router]) -> Iterator[list[Tensor]]:
+    """Tokens sent to each expert (E,) of each router, counted while the block runs."""
+    counts = [torch.zeros(len(router.weight), dtype=torch.int64) for router in routers]
+
+    def watch(router: Router, count: Tensor) -> Any:
+        def add(module: nn.Module, given: Any, found: tuple[Tensor, Tensor, Tensor]) -> None:
+            count.add_(torch.bincount(found[1].flatten().cpu(), minlength=len(count)))
+
+        return router.register_forward_hook(add)
+
+    handles = [watch(router, count) for router, count in zip(routers, counts, strict=True)]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _curvature(mixture: MixtureOfExperts, layer: int) -> ExpertCurvature | None:
+    routed, shared = mixture.experts, mixture.shared_experts
+    if routed.c is None:
+        return None
+    groups = [routed] if shared is None else [routed, shared]
+    start, learned = (torch.cat([getattr(group, name) for group in groups]).detach().float().cpu() for name in ("c0", "c"))
+    return ExpertCurvature(layer, start, learned, len(routed.c0))
+
+
+# -- all of it about one model ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStudy:
+    """A model, and its twin where there is one, under every instrument."""
+
+    name: str
+    labels: list[str]  # of tokens
+    radius: TokenRadius
+    stats: LanguageStats
+    ricci: Ricci  # of the tokens seen
+    noise: Ricci  # the same of flat noise
+    twin: TokenStudy | None = None
+
+    def rows(self) -> list[list[str]]:
+        """Names and findings, for a table."""
+        seen, stats = self.radius.radius[self.radius.counts > 0], self.stats
+        near, far = (", ".join(self.labels[i] for i in found) for found in word_examples(self.radius, self.labels, 8))
+        rows = [
+            ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the training text"],
+            ["radius", f"mean {seen.mean():.3f}, from {seen.min():.3f} to {seen.max():.3f}"],
+            ["radius with frequency", f"{self.radius.correlation:+.2f}  (rank correlation; below 0: frequent tokens are nearer the origin)"],
+            ["nearest words", near],
+            ["farthest words", far],
+            ["Ricci curvature", f"{self.ricci.mean:+.3f}, flat noise of the same spread {self.noise.mean:+.3f}"],
+        ]
+        rows += [
+            [f"layer {i} looks back", f"{d.mean():.1f} tokens, heads {d.min():.1f} to {d.max():.1f}"] for i, d in enumerate(stats.attention_distance)
+        ]
+        for layer in stats.curvatures:
+            moves = ", ".join(f"{-a:.2f} → {-b:.2f}" for a, b in zip(layer.start.tolist(), layer.learned.tolist(), strict=True))
+            rows.append([f"layer {layer.layer} curvatures", moves])
+        if stats.expert_load is not None:
+            for layer, shares, dead in zip(stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True):
+                rows.append(
+                    [f"layer {layer} expert load", ", ".join(f"{share:.0%}" for share in shares.tolist()) + (f"; {dead} dead" if dead else "")]
+                )
+        if stats.temperature is not None:
+            rows.append(["attention temperature", ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)"])
+        if stats.residual is not None:
+            rows.append(["residual weights", ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist()) + "  (attention/feed-forward)"])
+        if self.twin is not None:
+            rows.append([f"{self.twin.name}, with frequency", f"{self.twin.radius.correlation:+.2f}  (rank correlation of the flat twin)"])
+        return rows
+
+
+def study(
+    name: str, model: HelmForCausalLM, labels: Sequence[str], counts: np.ndarray, tokens: Tensor, *, seed: int = 0, progress: Update | None = None
+) -> TokenStudy:
+    """labels and counts (V,) of the tokens, and rows (B, T) for the model to read."""
+    points, manifold = token_points(model)
+    ricci, noise = ricci_beside_noise(points[torch.from_numpy(np.flatnonzero(counts)).to(points.device)], manifold, seed)
+    return TokenStudy(name, list(labels), token_radius(points, manifold, counts), inspect(model, tokens, progress), ricci, noise)
+
+
+def measure_tokens(
+    run: str | Path, twin: str | Path | None = None, data: str | None = None, *, seed: int = 0, progress: Update | None = None
+) -> TokenStudy:
+    """A `study` of a finished run, and of its twin. Tokens are counted in the run's training text, and the model reads the held-out part.
+
+    data: another text to count and read in, with the run's tokenizer; a 50th of it is read.
+    """
+    from horosphere.data.tokens import cache_folder, prepare, windows_in_order
+    from horosphere.train.language import load
+
+    model, tokenizer = load(run)
+    about = _recipe(Path(run))
+    if data is None:
+        corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
+        if corpus.tokenizer.get_vocab() != tokenizer.get_vocab():
+            raise UserError(f"{run}: its training text {about['data']} has changed since; name a text to measure on with --data")
+    else:
+        corpus = prepare(data, str(run), about["vocab"], None, cache_folder())
+    rows, counted = next(windows_in_order(corpus.valid, about["length"], READ))
+    tokens = rows[counted.all(1), :-1] if counted.all(1).any() else rows[:, : int(counted.sum())]  # a short text fills no row
+    labels, counts = token_labels(tokenizer, model.config.vocab_size), token_counts(corpus.train, model.config.vocab_size)
+    found = study(Path(run).name, model, labels, counts, tokens, seed=seed, progress=progress)
+    if twin is None:
+        return found
+    flat, other = load(twin)
+    if other.get_vocab() != tokenizer.get_vocab():
+        raise UserError(f"{twin} has another tokenizer than {run}: their tokens cannot be compared. Train both on the same text.")
+    return replace(found, twin=study(Path(twin).name, flat, labels, counts, tokens, seed=seed, progress=progress))

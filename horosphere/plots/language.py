@@ -1,0 +1,212 @@
+"""Pictures of language models: learning curves, where tokens live, what experts, heads and neighbourhoods look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.measure.language import SEEN, SPACE, ExpertCurvature, word_examples
+from horosphere.measure.ricci import Ricci
+from horosphere.measure.tokens import ExpertLoad, TokenRadius
+from horosphere.plots.style import ACCENT, BRANCHES, INK, MUTED, PAPER, QUIET, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 9.2  # inches; with the page's 96 pixels each, a little under 900
+DOTS = 20_000  # tokens drawn at most: more hide each other
+NAMED = 6  # tokens named at either end
+SPELLED = 160  # cells of a heat map that still have room for their numbers
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Validation of one run."""
+
+    tokens: Sequence[int]  # read in training
+    bits_per_byte: Sequence[float]
+    twin_of: str | None = None  # the run whose flat twin it is: same colour, dashed
+
+
+def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> Figure:
+    """Bits per byte of several runs against the tokens they had read. The legend says where each ended."""
+    with style():
+        figure, axes = _figure(4.2)
+        families = list(dict.fromkeys(curve.twin_of or name for name, curve in curves.items()))
+        for name, curve in curves.items():
+            color, flat = BRANCHES[families.index(curve.twin_of or name) % len(BRANCHES)], curve.twin_of is not None
+            label = f"{name}   {curve.bits_per_byte[-1]:.3f}"
+            marker = "o" if len(curve.tokens) == 1 else None  # a line of one point is invisible
+            axes.plot(curve.tokens, curve.bits_per_byte, color=color, linestyle="--" if flat else "-", linewidth=2, marker=marker, label=label)
+        axes.set(xlabel="tokens read", ylabel="bits per byte, held-out text")
+        axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
+        axes.grid()
+        axes.legend(title="at the end", alignment="left", labelcolor=INK)
+    return _done(figure, path)
+
+
+def draw_token_radius(
+    found: Mapping[str, TokenRadius], labels: Sequence[str], path: str | Path | None = None, named: int = NAMED, seen: int = SEEN
+) -> Figure:
+    """Distance from the origin against how often a token was seen, one panel a model; means ± standard deviation of each tenth of the tokens.
+
+    The words nearest to the origin and farthest from it are named, of those seen at least so often.
+    """
+    with style():
+        figure, panels = _panels(4.6, len(found))
+        for axes, (name, tokens) in zip(panels, found.items(), strict=True):
+            known = np.flatnonzero(tokens.counts > 0)
+            drawn = known if len(known) <= DOTS else np.random.default_rng(0).choice(known, DOTS, replace=False)
+            axes.scatter(tokens.counts[drawn], tokens.radius[drawn], s=5, color=QUIET, alpha=0.35, linewidths=0, rasterized=True)
+            middle = [np.sqrt(b.lowest * b.highest) for b in tokens.bins]
+            mean, std = [b.mean for b in tokens.bins], [b.std for b in tokens.bins]
+            axes.errorbar(middle, mean, yerr=std, color=ACCENT, fmt="o-", markersize=5, linewidth=1.6, elinewidth=1, label="mean of a tenth")
+            axes.set(xscale="log", xlabel="times seen in training text")
+            axes.set_title(f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold")
+            axes.grid()
+            figure.draw_without_rendering()  # the layout must be settled before names look for room
+            _name_extremes(axes, tokens, labels, named, seen)
+        panels[0].set_ylabel("distance from the origin")
+    return _done(figure, path)
+
+
+def draw_curvatures(layers: Sequence[ExpertCurvature], path: str | Path | None = None) -> Figure:
+    """Curvature -c of each expert, one band a layer: a hollow dot where training began, a full one where it ended."""
+    if not layers:
+        raise UserError("no expert of this model learns its curvature: there is nothing to draw")
+    experts = max(len(layer.learned) for layer in layers)
+    with style():
+        figure, axes = _figure(0.9 + 0.2 * (experts + 1) * len(layers))
+        for band, layer in enumerate(layers):
+            for expert, (start, learned) in enumerate(zip(layer.start.tolist(), layer.learned.tolist(), strict=True)):
+                shared = expert >= layer.routed
+                y, color = band * (experts + 1) + expert, INK if shared else BRANCHES[expert % len(BRANCHES)]
+                axes.plot([start, learned], [y, y], color=color, linewidth=1.6)
+                axes.scatter(start, y, s=32, facecolors=PAPER, edgecolors=color, linewidths=1.4, zorder=3)
+                axes.scatter(learned, y, s=34, color=color, marker="D" if shared else "o", zorder=3)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda x, _: f"-{x:g}")
+        axes.xaxis.set_minor_formatter(lambda x, _: f"-{x:g}" if f"{x:.0e}"[0] in "25" else "")
+        axes.set(xlabel="curvature", yticks=[band * (experts + 1) + (experts - 1) / 2 for band in range(len(layers))])
+        axes.set(yticklabels=[f"layer {layer.layer}" for layer in layers], ylim=(len(layers) * (experts + 1) - 1, -1))
+        axes.grid(axis="x", which="both")
+    return _done(figure, path)
+
+
+def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path | None = None) -> Figure:
+    """Tokens of each expert in units of the fair share, one row a layer."""
+    times = (load.shares * load.shares.shape[1]).numpy()
+    with style():
+        figure, axes = _figure(1.3 + 0.36 * len(layers))
+        image = axes.imshow(times, cmap="cividis", vmin=0, vmax=max(2.0, times.max()), aspect="auto")
+        if times.size <= SPELLED:
+            for (row, expert), value in np.ndenumerate(times):
+                axes.text(
+                    expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=INK if value > 0.6 * image.get_clim()[1] else PAPER
+                )
+        axes.set(yticks=range(len(layers)), yticklabels=[f"layer {layer}" for layer in layers], xlabel="expert")
+        axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[attr-defined]
+        bar = figure.colorbar(image, ax=axes, label="times its fair share", pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=0)
+    return _done(figure, path)
+
+
+def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = None, path: str | Path | None = None) -> Figure:
+    """How far back heads look: a dot for each head, a line through the means of layers. Each model has a tensor (layers, H).
+
+    length: of the rows read; then a line shows attention spread evenly, (length - 1)/4.
+    """
+    with style():
+        figure, axes = _figure(4.0)
+        for i, (name, distance) in enumerate(models.items()):
+            layers, shift = np.arange(len(distance)), 0.12 * (i - (len(models) - 1) / 2)
+            x = np.broadcast_to(layers[:, None] + shift, distance.shape)
+            marker, dashes = ("o", "-") if i == 0 else ("^", "--")
+            axes.scatter(x, distance.numpy(), s=22, color=BRANCHES[i], alpha=0.6, linewidths=0, marker=marker)
+            axes.plot(layers + shift, distance.mean(1).numpy(), color=BRANCHES[i], linestyle=dashes, linewidth=2, label=f"{name}, mean of heads")
+        if length is not None:
+            axes.axhline((length - 1) / 4, color=MUTED, linestyle=":", linewidth=1.4, label="looking at everything alike")
+        axes.set(xlabel="layer", ylabel="tokens back", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[attr-defined]
+        axes.grid()
+        axes.legend(labelcolor=INK)
+    return _done(figure, path)
+
+
+def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Figure:
+    """Ollivier-Ricci curvature of the edges between neighbours, beside that of flat noise as large and as wide."""
+    with style():
+        figure, axes = _figure(3.6)
+        both = np.concatenate([found.curvature, noise.curvature])
+        bins = np.linspace(both.min(), max(both.max(), both.min() + 1e-3), 41).tolist()
+        for ricci, name, color, fill in ((noise, "flat noise", QUIET, True), (found, "tokens", ACCENT, False)):
+            weights = np.full(len(ricci.curvature), 1 / len(ricci.curvature))
+            label = f"{name}, mean {ricci.mean:+.3f}"
+            kind, width, alpha = ("stepfilled", 0.0, 0.45) if fill else ("step", 2.0, 1.0)
+            axes.hist(ricci.curvature, bins, weights=weights, histtype=kind, color=color, linewidth=width, alpha=alpha, label=label)  # type: ignore[arg-type]
+            axes.axvline(ricci.mean, color=color, linestyle="--" if fill else "-", linewidth=1.4)
+        axes.set(xlabel="Ollivier-Ricci curvature of an edge", ylabel="share of edges")
+        axes.grid()
+        axes.legend(labelcolor=INK)
+    return _done(figure, path)
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named: int, seen: int) -> None:
+    """A name that would cover another is left out."""
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    taken: list[Bbox] = []
+    near, far = word_examples(found, labels, named, seen)
+    for index, side in [(i, -1) for i in near] + [(i, 1) for i in far if i not in near]:
+        text = axes.annotate(
+            labels[index].lstrip(SPACE), (found.counts[index], found.radius[index]), (0, 4 * side), textcoords="offset points", fontsize=8.5, zorder=4, ha="center",
+            va="bottom" if side > 0 else "top", path_effects=[withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)],
+        )  # fmt: skip
+        box = text.get_window_extent()
+        if any(box.overlaps(other) for other in taken):
+            text.remove()
+            continue
+        axes.scatter(found.counts[index], found.radius[index], s=12, color=BRANCHES[2], zorder=3)
+        taken.append(box)
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    figure, (axes,) = _panels(height, 1)
+    return figure, axes
+
+
+def _panels(height: float, count: int) -> tuple[Figure, Sequence[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False)[0]
+    for axes in panels:
+        axes.tick_params(which="both", length=0)
+        axes.spines[:].set_visible(False)
+    return figure, panels
+
+
+def _done(figure: Figure, path: str | Path | None) -> Figure:
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _short_count(number: float) -> str:
+    """1500 -> "1.5k", 2e6 -> "2M" """
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"

@@ -1,0 +1,135 @@
+"""Run by test_kernels.py under TRITON_INTERPRET=1: the kernels on the CPU against their torch forms. Also run as it is on a GPU."""
+
+import sys
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    torch.library.wrap_triton = lambda kernel: kernel  # the interpreter's kernels need no wrapping
+
+import torch.nn.functional as F
+
+from horosphere.geometry import Lorentz
+from horosphere.nn import kernels
+from horosphere.nn.rotary import rotary_angles, rotate
+
+C = 0.7
+L = Lorentz(C)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype).requires_grad_()
+
+
+def agree(fast, slow, inputs: list[Tensor], atol: float = 2e-5) -> None:
+    """Values and gradients, the latter of a random linear function of the outputs."""
+    results = []
+    for form in (fast, slow):
+        outputs = form(*inputs)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        total = sum((o.float() * random(*o.shape, seed=9 + n).detach()).sum() for n, o in enumerate(outputs))
+        results.append((outputs, torch.autograd.grad(total, inputs)))
+    (a, da), (b, db) = results
+    for x, y in zip(a, b, strict=True):
+        assert_close(x.float(), y.float(), atol=atol, rtol=atol)
+    for x, y in zip(da, db, strict=True):
+        scale = y.float().abs().max().clamp_min(1e-6)
+        assert_close(x.float() / scale, y.float() / scale, atol=2 * atol, rtol=0)
+
+
+def norm(dtype: torch.dtype, atol: float) -> None:
+    def slow(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        s = L.space(x.float())
+        mean = s.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
+        return L.reading(s * (mean + 1e-6).rsqrt() * weight).to(x.dtype), L.space(x)
+
+    def fast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        out, same = kernels.norm(x, weight, C, 1e-6)
+        return out, L.space(same)
+
+    agree(fast, slow, [random(3, 5, 24, dtype=dtype), random(24, seed=1)], atol)
+
+
+def residual(dtype: torch.dtype, atol: float) -> None:
+    w = torch.tensor([0.8], device=DEVICE, requires_grad=True)
+    for size in (0.1, 1.0, 5.0):
+        x, y = (size * random(2, 4, 20, dtype=dtype, seed=s) for s in (1, 2))
+        x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
+        agree(lambda x, y, w: kernels.residual(x, y, w, 7.0, C), lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype), [x, y, w], 7 * atol)
+
+
+def gate(dtype: torch.dtype, atol: float) -> None:
+    g, u = random(6, 20, dtype=dtype), random(6, 20, dtype=dtype, seed=1)
+    agree(lambda g, u: kernels.gate(g, u, C), lambda g, u: L.reading(F.silu(g.float()) * u.float()).to(g.dtype), [g, u], atol)
+    factor = torch.linspace(0.5, 2, 6, device=DEVICE).requires_grad_()
+
+    def slow(joint: Tensor, factor: Tensor) -> Tensor:
+        g, u = joint.float().chunk(2, -1)
+        s = factor.unsqueeze(-1)
+        return L.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
+
+    agree(lambda j, f: kernels.gate_joint(j, f, C), slow, [random(6, 40, dtype=dtype, seed=2), factor], atol)
+
+
+def heads(dtype: torch.dtype, atol: float) -> None:
+    positions = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 0, 1, 7]], device=DEVICE)
+    scale = torch.tensor([0.3], device=DEVICE, requires_grad=True)
+    wide = random(2, 5, 3, 20, dtype=dtype)  # a strided view, as a split leaves it
+    for p in (positions, positions[:1]):
+        full, part = rotary_angles(p, 16, 100.0, still=1), rotary_angles(p, 6, 100.0)
+        agree(
+            lambda u, s, a=full: kernels.heads(u[..., 2:18], a, s, True, 0, C),
+            lambda u, s, a=full: L.heads(rotate(u[..., 2:18], a), s, query=True),
+            [wide, scale],
+            atol,
+        )
+        agree(
+            lambda u, a=part: kernels.heads(u[..., :16], a, None, False, 10, C),
+            lambda u, a=part: L.heads(torch.cat((u[..., :10], rotate(u[..., 10:16], a)), -1)),
+            [wide],
+            atol,
+        )
+    agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.heads(u), [wide], atol)
+
+
+def centre(dtype: torch.dtype, atol: float) -> None:
+    points = L.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
+    weights = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(DEVICE).softmax(-1)
+    z = (weights @ points).to(dtype).transpose(1, 2).requires_grad_()  # (B, T, H, n), strided
+    agree(lambda z: kernels.centre(z, C), L.centre, [z], atol)
+
+
+def mixture(dtype: torch.dtype, atol: float) -> None:
+    tokens, active, n = 7, 2, 24
+    place = torch.randperm(tokens * active, generator=torch.Generator().manual_seed(5)).to(DEVICE)
+    y, shared = random(tokens * active, n, dtype=dtype), random(3, tokens, n, dtype=dtype, seed=1)
+    weight = torch.rand(tokens, active, generator=torch.Generator().manual_seed(6)).to(DEVICE).requires_grad_()
+    factor = (0.5 + torch.rand(tokens, active, generator=torch.Generator().manual_seed(7))).to(DEVICE).requires_grad_()
+    shared_factor = torch.tensor([0.5, 1.0, 2.0], device=DEVICE, requires_grad=True)
+
+    def slow(y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None) -> Tensor:
+        rows = y.float()[place].view(tokens, active, n)
+        rows = rows if factor is None else rows / factor.unsqueeze(-1)
+        parts = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
+        if shared is not None:
+            every = shared.float() if shared_factor is None else shared.float() / shared_factor.view(-1, 1, 1)
+            parts += [(s, 1.0) for s in every.unbind(0)]
+        return L.join(parts).to(y.dtype)
+
+    def fast(y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None) -> Tensor:
+        return kernels.mixture(y, place, weight, factor, shared, shared_factor, C)
+
+    agree(fast, slow, [y, weight, factor, shared, shared_factor], atol)
+    agree(lambda y, w: fast(y, w, None, None, None), lambda y, w: slow(y, w, None, None, None), [y, weight], atol)
+
+
+CHECKS = {f.__name__: f for f in (norm, residual, gate, heads, centre, mixture)}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CHECKS:
+        CHECKS[name](torch.float32, 2e-5)
+        CHECKS[name](torch.bfloat16, 2e-2)
+        print("agrees:", name)
