@@ -1,21 +1,33 @@
-"""Instruments: is the data tree-like, and does the embedding keep it so?"""
+"""Instruments: is the data tree-like, does the embedding keep it so, and what happens inside a language model?"""
 
 from horosphere.measure.delta import Delta, delta, delta_exact, delta_sampled
 from horosphere.measure.distortion import Distortion, distortion
 from horosphere.measure.radius import Radius, depth_correlation, radius, radius_by_group
 from horosphere.measure.reconstruction import Reconstruction, reconstruction
+from horosphere.measure.ricci import Ricci, ollivier_ricci, point_ricci
+from horosphere.measure.tokens import ExpertLoad, FrequencyBin, TokenRadius, attention_distance, expert_load, token_cosine, token_radius
 
 __all__ = [
     "Delta",
     "Distortion",
+    "ExpertLoad",
+    "FrequencyBin",
     "Radius",
     "Reconstruction",
+    "Ricci",
+    "TokenRadius",
+    "attention_distance",
     "delta",
     "delta_exact",
     "delta_sampled",
     "depth_correlation",
     "distortion",
+    "expert_load",
+    "ollivier_ricci",
+    "point_ricci",
     "radius",
     "radius_by_group",
     "reconstruction",
+    "token_cosine",
+    "token_radius",
 ]

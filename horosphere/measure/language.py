@@ -65,7 +65,7 @@ def token_labels(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[st
 
 
 def word_examples(found: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:
-    """The n words nearest to the origin and the n farthest, as indices: of tokens that begin a word, have two letters or more, and were seen so often."""
+    """The n words nearest to the origin and the n farthest, as indices: tokens that begin a word, of two letters or more, seen so often."""
     is_word = np.array([label.startswith(SPACE) and len(label) > 2 and label[1:].isalpha() for label in labels])
     near, far = replace(found, counts=np.where(is_word, found.counts, 0)).examples([str(i) for i in range(len(labels))], n, seen)
     return [int(i) for i in near], [int(i) for i in far]
@@ -121,7 +121,8 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
     """
     if tokens.dim() != 2 or not len(tokens) or tokens.shape[1] < 2:
         raise UserError(f"give rows of tokens (B, T) with T at least 2; these have shape {tuple(tokens.shape)}.")
-    blocks, heads = model.model.layers, model.config.num_attention_heads
+    blocks: Any = model.model.layers
+    heads = model.config.num_attention_heads
     mixtures = {layer: block.mlp for layer, block in enumerate(blocks) if isinstance(block.mlp, MixtureOfExperts)}
     watch, back, done = _Watch(), torch.zeros(len(blocks), heads), 0
     with evaluating(model), torch.compiler.set_stance("force_eager"), _decisions([m.gate for m in mixtures.values()]) as counts:
@@ -229,9 +230,9 @@ class TokenStudy:
         rows += [
             [f"layer {i} looks back", f"{d.mean():.1f} tokens, heads {d.min():.1f} to {d.max():.1f}"] for i, d in enumerate(stats.attention_distance)
         ]
-        for layer in stats.curvatures:
-            moves = ", ".join(f"{-a:.2f} → {-b:.2f}" for a, b in zip(layer.start.tolist(), layer.learned.tolist(), strict=True))
-            rows.append([f"layer {layer.layer} curvatures", moves])
+        for found in stats.curvatures:
+            moves = ", ".join(f"{-a:.2f} → {-b:.2f}" for a, b in zip(found.start.tolist(), found.learned.tolist(), strict=True))
+            rows.append([f"layer {found.layer} curvatures", moves])
         if stats.expert_load is not None:
             for layer, shares, dead in zip(stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True):
                 rows.append(
@@ -283,3 +284,9 @@ def measure_tokens(
     if other.get_vocab() != tokenizer.get_vocab():
         raise UserError(f"{twin} has another tokenizer than {run}: their tokens cannot be compared. Train both on the same text.")
     return replace(found, twin=study(Path(twin).name, flat, labels, counts, tokens, seed=seed, progress=progress))
+
+
+def _recipe(run: Path) -> dict[str, Any]:
+    """What the run was asked for, from its run.json."""
+    recipe: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
+    return recipe

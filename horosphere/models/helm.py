@@ -33,6 +33,7 @@ from horosphere.nn import (
 from horosphere.nn.attention import Mask, Temperature
 from horosphere.nn.head import HEADS
 from horosphere.nn.rotary import Angles
+from horosphere.nn.slots import residual_norm
 
 
 class HelmConfig(PretrainedConfig):
@@ -127,8 +128,8 @@ class HelmBlock(GradientCheckpointingLayer):
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask, past_key_values: Any = None) -> tuple[Tensor, Tensor | None]:
         normed, x = self.input_layernorm.fork(x)
-        x = self.attention_residual(x, self.self_attn(normed, angles, mask, past_key_values))
-        normed, x = self.post_attention_layernorm.fork(x)
+        y = self.self_attn(normed, angles, mask, past_key_values)
+        normed, x = residual_norm(x, y, self.attention_residual, self.post_attention_layernorm)
         y = self.mlp(normed)
         y, balance = y if isinstance(y, tuple) else (y, None)
         return self.mlp_residual(x, y), balance

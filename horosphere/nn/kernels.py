@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-PROGRAMS = 528  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
+PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
 
 
 def _block(n: int) -> int:
@@ -20,7 +20,7 @@ def _block(n: int) -> int:
 
 
 def _warps(block: int) -> int:
-    return 4 if block <= 1024 else 8 if block <= 4096 else 16
+    return min(16, max(1, block // 512))
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -199,6 +199,123 @@ def residual(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
     return out.view(x.shape)
 
 
+# -- residual and norm in one pass ---------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _residual_norm_forward(  # type: ignore[no-untyped-def]
+    x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, x_stride, y_stride, n, SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    live = (i > 0) & (i < n)
+    x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr).to(tl.float32)
+    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    time = tl.sqrt(1.0 / C + tl.sum(x * x, 0)) + w * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
+    z = x + w * y
+    z2 = tl.sum(z * z, 0)
+    factor = SCALE * tl.rsqrt(tl.maximum(C * (time * time - z2), (1.0 + w) * (1.0 + w)))
+    joined = z * factor
+    tl.store(joined_ptr + row * n + i, joined, mask=i < n)
+    normed = joined * tl.rsqrt(z2 * factor * factor / (n - 1) + EPS) * weight
+    tl.store(out_ptr + row * n + i, tl.where(i == 0, tl.sqrt((1.0 / C + tl.sum(normed * normed, 0)) / n), normed), mask=i < n)
+
+
+@triton.jit
+def _residual_norm_backward(  # type: ignore[no-untyped-def]
+    x_ptr, y_ptr, w_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dw_ptr, dweight_ptr, x_stride, y_stride, grad_stride, rows, n,
+    SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.arange(0, BLOCK)
+    live = (i > 0) & (i < n)
+    w = tl.load(w_ptr).to(tl.float32)
+    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    dweight = tl.zeros((BLOCK,), tl.float32)
+    dw = 0.0
+    for index in range(tl.program_id(0), rows, tl.num_programs(0)):
+        row = index + tl.zeros((), tl.int64)
+        x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * grad_stride + i, mask=i < n, other=0.0).to(tl.float32)
+        fork = tl.load(fork_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        x_time = tl.sqrt(1.0 / C + tl.sum(x * x, 0))
+        y_time = tl.sqrt(1.0 / C + tl.sum(y * y, 0))
+        z = x + w * y
+        z2 = tl.sum(z * z, 0)
+        time = x_time + w * y_time
+        length2 = C * (time * time - z2)
+        floor = (1.0 + w) * (1.0 + w)
+        inverse = tl.rsqrt(tl.maximum(length2, floor))
+        joined = z * (SCALE * inverse)
+        # the norm
+        scale = tl.rsqrt(z2 * SCALE * SCALE * inverse * inverse / (n - 1) + EPS)
+        normed = joined * scale * weight
+        time_out = tl.sqrt((1.0 / C + tl.sum(normed * normed, 0)) / n)
+        dtime_out = tl.sum(tl.where(i == 0, grad, 0.0), 0)
+        dnormed = tl.where(live, grad + dtime_out * normed / (n * time_out), 0.0)
+        dweight += dnormed * joined * scale
+        dnormed = dnormed * weight
+        djoined = scale * (dnormed - joined * scale * scale * tl.sum(dnormed * joined, 0) / (n - 1)) + fork
+        # the residual
+        dlength2 = -0.5 * inverse * inverse * inverse * SCALE * tl.sum(djoined * z, 0)
+        above = length2 > floor
+        dcone = tl.where(above, 2.0 * C * dlength2, 0.0)
+        dz = SCALE * inverse * djoined - dcone * z
+        dtime = dcone * time
+        dw += tl.sum(dz * y, 0) + dtime * y_time + tl.where(above, 0.0, 2.0 * (1.0 + w) * dlength2)
+        tl.store(dx_ptr + row * n + i, dz + dtime * x / x_time, mask=i < n)
+        tl.store(dy_ptr + row * n + i, w * (dz + dtime * y / y_time), mask=i < n)
+    tl.store(dweight_ptr + tl.program_id(0) * n + i, dweight, mask=i < n)
+    tl.store(dw_ptr + tl.program_id(0), dw)
+
+
+@triton_op("horosphere::residual_norm_forward", mutates_args={})
+def _residual_norm_forward_op(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+    rows, n = x.shape
+    out, joined = (torch.empty((rows, n), dtype=x.dtype, device=x.device) for _ in range(2))
+    block = _block(n)
+    args = (x, y, w, weight, joined, out, x.stride(0), y.stride(0), n, scale, c, eps, block)
+    wrap_triton(_residual_norm_forward)[(rows,)](*args, num_warps=_warps(block))
+    return out, joined
+
+
+@triton_op("horosphere::residual_norm_backward", mutates_args={})
+def _residual_norm_backward_op(
+    x: Tensor, y: Tensor, w: Tensor, weight: Tensor, grad: Tensor, fork: Tensor, scale: float, c: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows, n = x.shape
+    dx, dy = torch.empty((rows, n), dtype=x.dtype, device=x.device), torch.empty((rows, n), dtype=y.dtype, device=x.device)
+    dw = torch.empty((PROGRAMS,), dtype=torch.float32, device=x.device)
+    shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
+    block = _block(n)
+    args = (x, y, w, weight, grad, fork, dx, dy, dw, shares, x.stride(0), y.stride(0), grad.stride(0), rows, n, scale, c, eps, block)
+    wrap_triton(_residual_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(block))
+    return dx, dy, dw, shares
+
+
+class _ResidualNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, y, w, weight)
+        ctx.scale, ctx.c, ctx.eps = scale, c, eps
+        return _residual_norm_forward_op(x, y, w, weight, scale, c, eps)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, fork: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, w, weight = ctx.saved_tensors
+        dx, dy, dw, shares = _residual_norm_backward_op(x, y, w, weight, _rows(grad), fork.contiguous(), ctx.scale, ctx.c, ctx.eps)
+        return dx, dy, dw.sum().to(w.dtype).view(1), shares.sum(0).to(weight.dtype), None, None, None
+
+
+def residual_norm(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+    """The norm of the residual, and the residual itself."""
+    out, joined = _ResidualNorm.apply(_rows(x), _rows(y), w, weight, scale, c, eps)
+    return out.view(x.shape), joined.view(x.shape)
+
+
 # -- gate: silu(s·g)·(s·u) with its time, s one factor a row (√(c/c_e) of an expert) --------------------------------------
 
 
@@ -221,7 +338,7 @@ def _gate_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _gate_backward(  # type: ignore[no-untyped-def]
-    gate_ptr, up_ptr, factor_ptr, grad_ptr, dgate_ptr, dup_ptr, dfactor_ptr, gate_stride, up_stride, grad_stride, out_stride, n,
+    gate_ptr, up_ptr, factor_ptr, grad_ptr, both_ptr, dfactor_ptr, gate_stride, up_stride, grad_stride, n,
     FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -242,8 +359,8 @@ def _gate_backward(  # type: ignore[no-untyped-def]
     dh = tl.where(live, grad + dtime * h, 0.0)
     dx = dh * y * open * (1.0 + x * (1.0 - open))
     dy = dh * x * open
-    tl.store(dgate_ptr + row * out_stride + i, factor * dx, mask=i < n)
-    tl.store(dup_ptr + row * out_stride + i, factor * dy, mask=i < n)
+    tl.store(both_ptr + row * 2 * n + i, factor * dx, mask=i < n)
+    tl.store(both_ptr + row * 2 * n + n + i, factor * dy, mask=i < n)
     if FACTOR:
         tl.store(dfactor_ptr + row, tl.sum(dx * gate + dy * up, 0) + dtime * factor / C)
 
@@ -265,8 +382,8 @@ def _gate_backward_op(gate: Tensor, up: Tensor, factor: Tensor | None, grad: Ten
     both = torch.empty((rows, 2 * n), dtype=gate.dtype, device=gate.device)
     dfactor = torch.empty((rows,), dtype=torch.float32, device=gate.device)
     block, given = _block(n), factor is not None
-    strides = (gate.stride(0), up.stride(0), grad.stride(0), 2 * n)
-    args = (gate, up, gate if factor is None else factor, grad, both, both[:, n:], dfactor, *strides, n, given, c, block)
+    strides = (gate.stride(0), up.stride(0), grad.stride(0))
+    args = (gate, up, gate if factor is None else factor, grad, both, dfactor, *strides, n, given, c, block)  # no views: they would be copied
     wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_warps(block))
     return both, dfactor
 
@@ -321,12 +438,13 @@ def _heads_forward(  # type: ignore[no-untyped-def]
     START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, N: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
     i = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (i < N)
     live = inside & (i > 0)
     token = row // heads
-    start = u_ptr + (token // length) * batch_stride + (token % length) * token_stride + (row % heads) * head_stride
+    batch, place, head = token // length, token % length, row % heads
+    start = u_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
     x = tl.load(start + i, mask=live, other=0.0).to(tl.float32)
     r2 = tl.sum(x * x, 1)[:, None]
     time = tl.sqrt(1.0 / C + r2)
@@ -335,7 +453,7 @@ def _heads_forward(  # type: ignore[no-untyped-def]
         turns = live & (i >= START) & (i < START + TURNED)
         partner = START + (i - START + TURNED // 2) % TURNED
         other = tl.load(start + partner, mask=turns & (partner > 0), other=0.0).to(tl.float32)
-        angle = ((token // length) * angle_batch + token % length) * TURNED + i - START
+        angle = (batch * angle_batch + place) * TURNED + i - START
         cos = tl.load(cos_ptr + angle, mask=turns, other=1.0)
         sin = tl.load(sin_ptr + angle, mask=turns, other=0.0)
         y = x * cos + other * sin
@@ -346,7 +464,7 @@ def _heads_forward(  # type: ignore[no-untyped-def]
         rounded = (scale * time).to(out_ptr.dtype.element_ty).to(tl.float32) / scale
         fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
         y = y * tl.where(C * r2 > 1.0, fit, 1.0)
-    tl.store(out_ptr + row * N + i, tl.where(i == 0, SIGN * scale * time, scale * y), mask=inside)
+    tl.store(out_ptr + row.to(tl.int64) * N + i, tl.where(i == 0, SIGN * scale * time, scale * y), mask=inside)
 
 
 @triton.jit
@@ -355,13 +473,14 @@ def _heads_backward(  # type: ignore[no-untyped-def]
     grad_batch, grad_token, grad_head, START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
     N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
     i = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (i < N)
     live = inside & (i > 0)
     token = row // heads
-    start = u_ptr + (token // length) * batch_stride + (token % length) * token_stride + (row % heads) * head_stride
-    grad_start = grad_ptr + (token // length) * grad_batch + (token % length) * grad_token + (row % heads) * grad_head
+    batch, place, head = token // length, token % length, row % heads
+    start = u_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
+    grad_start = grad_ptr + batch.to(tl.int64) * grad_batch + place.to(tl.int64) * grad_token + head * grad_head
     x = tl.load(start + i, mask=live, other=0.0).to(tl.float32)
     grad = tl.load(grad_start + i, mask=inside, other=0.0).to(tl.float32)
     time = tl.sqrt(1.0 / C + tl.sum(x * x, 1)[:, None])
@@ -371,7 +490,7 @@ def _heads_backward(  # type: ignore[no-untyped-def]
     if TURNED > 0:
         turns = live & (i >= START) & (i < START + TURNED)
         partner = START + (i - START + TURNED // 2) % TURNED
-        angle = ((token // length) * angle_batch + token % length) * TURNED - START
+        angle = (batch * angle_batch + place) * TURNED - START
         cos = tl.load(cos_ptr + angle + i, mask=turns, other=1.0)
         back = tl.load(sin_ptr + angle + partner, mask=turns, other=0.0)
         dx = dx * cos + tl.load(grad_start + partner, mask=turns & (partner > 0), other=0.0).to(tl.float32) * back
@@ -383,7 +502,7 @@ def _heads_backward(  # type: ignore[no-untyped-def]
         scale = tl.load(scale_ptr).to(tl.float32)
         dscale = dtime * time + tl.sum(tl.where(live, grad * y, 0.0), 1)[:, None]
         tl.store(dscale_ptr + row, dscale, mask=row < rows)
-    tl.store(du_ptr + row * N + i, tl.where(live, scale * (dx + dtime * x / time), 0.0), mask=inside)
+    tl.store(du_ptr + row.to(tl.int64) * N + i, tl.where(live, scale * (dx + dtime * x / time), 0.0), mask=inside)
 
 
 def _tile(n: int) -> tuple[int, int]:
@@ -448,14 +567,15 @@ def _centre_forward(  # type: ignore[no-untyped-def]
     z_ptr, out_ptr, rows, length, heads, batch_stride, token_stride, head_stride, C: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
     i = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (i < N)
     token = row // heads
-    start = z_ptr + (token // length) * batch_stride + (token % length) * token_stride + (row % heads) * head_stride
+    batch, place, head = token // length, token % length, row % heads
+    start = z_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
     z = tl.load(start + i, mask=inside, other=0.0).to(tl.float32)
     length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
-    tl.store(out_ptr + row * N + i, z * tl.rsqrt(tl.maximum(length2, 1.0)), mask=inside)
+    tl.store(out_ptr + row.to(tl.int64) * N + i, z * tl.rsqrt(tl.maximum(length2, 1.0)), mask=inside)
 
 
 @triton.jit
@@ -463,18 +583,19 @@ def _centre_backward(  # type: ignore[no-untyped-def]
     z_ptr, grad_ptr, dz_ptr, rows, length, heads, batch_stride, token_stride, head_stride, C: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
     i = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (i < N)
     token = row // heads
-    start = z_ptr + (token // length) * batch_stride + (token % length) * token_stride + (row % heads) * head_stride
+    batch, place, head = token // length, token % length, row % heads
+    start = z_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
     z = tl.load(start + i, mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * N + i, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + row.to(tl.int64) * N + i, mask=inside, other=0.0).to(tl.float32)
     length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
     inverse = tl.rsqrt(tl.maximum(length2, 1.0))
     dlength2 = -0.5 * inverse * inverse * inverse * tl.sum(grad * z, 1)[:, None]
     dcone = tl.where(length2 > 1.0, 2.0 * C * dlength2, 0.0)
-    tl.store(dz_ptr + row * N + i, grad * inverse + tl.where(i == 0, dcone * z, -dcone * z), mask=inside)
+    tl.store(dz_ptr + row.to(tl.int64) * N + i, grad * inverse + tl.where(i == 0, dcone * z, -dcone * z), mask=inside)
 
 
 @triton_op("horosphere::centre_forward", mutates_args={})
@@ -675,4 +796,4 @@ def mixture(
     return out
 
 
-__all__ = ["centre", "gate", "gate_joint", "heads", "mixture", "norm", "residual"]
+__all__ = ["centre", "gate", "gate_joint", "heads", "mixture", "norm", "residual", "residual_norm"]

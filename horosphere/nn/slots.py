@@ -5,7 +5,7 @@ the stream. On Euclidean() they are RMSNorm, Linear and addition.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -94,3 +94,11 @@ class SlotResidual(nn.Module):
         if fused(x, self.manifold):
             return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, self.manifold.c)  # type: ignore[arg-type]
         return (self.scale * self.manifold.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
+
+
+def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) -> tuple[Tensor, Tensor]:
+    """The norm of x joined by y, and x joined by y: between two layers of a block, in one pass where there is a kernel for it."""
+    if residual.weight is not None and fused(x, residual.manifold):
+        c: Any = residual.manifold.c
+        return kernels.residual_norm(x, y.to(x.dtype), residual.weight, norm.weight, residual.scale, c, norm.eps)
+    return norm.fork(residual(x, y))

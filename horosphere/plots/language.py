@@ -104,15 +104,16 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
     """Tokens of each expert in units of the fair share, one row a layer."""
     times = (load.shares * load.shares.shape[1]).numpy()
     with style():
+        from matplotlib.ticker import MaxNLocator
+
         figure, axes = _figure(1.3 + 0.36 * len(layers))
         image = axes.imshow(times, cmap="cividis", vmin=0, vmax=max(2.0, times.max()), aspect="auto")
         if times.size <= SPELLED:
             for (row, expert), value in np.ndenumerate(times):
-                axes.text(
-                    expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=INK if value > 0.6 * image.get_clim()[1] else PAPER
-                )
+                color = INK if value > 0.6 * image.get_clim()[1] else PAPER
+                axes.text(expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
         axes.set(yticks=range(len(layers)), yticklabels=[f"layer {layer}" for layer in layers], xlabel="expert")
-        axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[attr-defined]
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         bar = figure.colorbar(image, ax=axes, label="times its fair share", pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0)
@@ -125,6 +126,8 @@ def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = N
     length: of the rows read; then a line shows attention spread evenly, (length - 1)/4.
     """
     with style():
+        from matplotlib.ticker import MaxNLocator
+
         figure, axes = _figure(4.0)
         for i, (name, distance) in enumerate(models.items()):
             layers, shift = np.arange(len(distance)), 0.12 * (i - (len(models) - 1) / 2)
@@ -135,7 +138,7 @@ def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = N
         if length is not None:
             axes.axhline((length - 1) / 4, color=MUTED, linestyle=":", linewidth=1.4, label="looking at everything alike")
         axes.set(xlabel="layer", ylabel="tokens back", ylim=(0, None))
-        axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[attr-defined]
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
         axes.legend(labelcolor=INK)
     return _done(figure, path)
@@ -171,8 +174,9 @@ def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named:
     near, far = word_examples(found, labels, named, seen)
     for index, side in [(i, -1) for i in near] + [(i, 1) for i in far if i not in near]:
         text = axes.annotate(
-            labels[index].lstrip(SPACE), (found.counts[index], found.radius[index]), (0, 4 * side), textcoords="offset points", fontsize=8.5, zorder=4, ha="center",
-            va="bottom" if side > 0 else "top", path_effects=[withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)],
+            labels[index].lstrip(SPACE), (found.counts[index], found.radius[index]), (0, 4 * side), textcoords="offset points",
+            fontsize=8.5, ha="center", va="bottom" if side > 0 else "top", zorder=4,
+            path_effects=[withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)],
         )  # fmt: skip
         box = text.get_window_extent()
         if any(box.overlaps(other) for other in taken):

@@ -61,6 +61,19 @@ def residual(dtype: torch.dtype, atol: float) -> None:
         agree(lambda x, y, w: kernels.residual(x, y, w, 7.0, C), lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype), [x, y, w], 7 * atol)
 
 
+def residual_norm(dtype: torch.dtype, atol: float) -> None:
+    w = torch.tensor([0.8], device=DEVICE, requires_grad=True)
+
+    def slow(x: Tensor, y: Tensor, w: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        joined = 7.0 * L.join([(x, 1.0), (y, w)])
+        mean = joined.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
+        return L.reading(joined * (mean + 1e-6).rsqrt() * weight).to(x.dtype), joined.to(x.dtype)
+
+    for size in (0.1, 2.0):
+        x, y = ((size * random(2, 4, 20, seed=s)).detach().to(dtype).requires_grad_() for s in (1, 2))
+        agree(lambda *a: kernels.residual_norm(*a, 7.0, C, 1e-6), slow, [x, y, w, random(20, seed=3)], 7 * atol)
+
+
 def gate(dtype: torch.dtype, atol: float) -> None:
     g, u = random(6, 20, dtype=dtype), random(6, 20, dtype=dtype, seed=1)
     agree(lambda g, u: kernels.gate(g, u, C), lambda g, u: L.reading(F.silu(g.float()) * u.float()).to(g.dtype), [g, u], atol)
@@ -126,7 +139,7 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     agree(lambda y, w: fast(y, w, None, None, None), lambda y, w: slow(y, w, None, None, None), [y, weight], atol)
 
 
-CHECKS = {f.__name__: f for f in (norm, residual, gate, heads, centre, mixture)}
+CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, centre, mixture)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:

@@ -1,0 +1,144 @@
+"""Language models in the report: how two runs learned, what they write, and what the instruments found inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
+from horosphere.measure.language import TokenStudy
+from horosphere.plots.language import Curve, draw_attention_distance, draw_curvatures, draw_curves, draw_expert_load, draw_ricci, draw_token_radius
+from horosphere.plots.report import Report
+from horosphere.plots.style import render
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class LanguageRun:
+    """A finished run as the report tells of it."""
+
+    name: str
+    parameters: int
+    curve: Curve
+    seconds: float  # of training
+    sample: str  # what it writes
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.curve.bits_per_byte[-1]
+
+
+def read_curve(run: str | Path, tokens_per_step: int, twin_of: str | None = None) -> Curve:
+    """Validation bits per byte along a run, from its metrics.jsonl."""
+    lines = map(json.loads, (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    steps, bits = zip(*((line["step"], line["eval_bits_per_byte"]) for line in lines if "eval_bits_per_byte" in line), strict=True)
+    return Curve([step * tokens_per_step for step in steps], bits, twin_of)
+
+
+def verdict(curved: LanguageRun, flat: LanguageRun) -> str:
+    """Who predicts better, and how much one run of each can say."""
+    gap = flat.bits_per_byte - curved.bits_per_byte
+    if f"{curved.bits_per_byte:.3f}" == f"{flat.bits_per_byte:.3f}":
+        found = f"{curved.name} and its flat twin {flat.name} are level at {flat.bits_per_byte:.3f} bits per byte."
+    elif gap > 0:
+        found = f"{curved.name} beats its flat twin {flat.name} by {gap:.3f} bits per byte."
+    else:
+        found = f"{curved.name} loses to its flat twin {flat.name} by {-gap:.3f} bits per byte: curvature does not pay in this run."
+    return f"{found} One run of each says nothing about chance."
+
+
+def language_cells(curved: LanguageRun, flat: LanguageRun) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells of the table a person reads, the better model first."""
+    rows = sorted((curved, flat), key=lambda run: run.bits_per_byte)
+    cells = [[r.name, f"{r.parameters:,}", f"{r.curve.tokens[-1]:,}", f"{r.bits_per_byte:.3f}", f"{r.seconds:.0f} s"] for r in rows]
+    return ["model", "parameters", "tokens read", "bits/byte ↓", "time"], cells
+
+
+def add_language(report: Report, text: str, curved: LanguageRun, flat: LanguageRun, study: TokenStudy) -> None:
+    """A curved and a flat model that learned the same text, and what the curved one became."""
+    report.section("Does curvature pay in a language model?")
+    report.text(
+        f"{curved.name} lives on the hyperboloid; {flat.name} is its flat twin, the same code on another manifold. Both read the same tokens of {text} "
+        "in the same order. Bits per byte say how well a model predicts text it has never seen: lower is better, and 8 is knowing nothing."
+    )
+    heads, cells = language_cells(curved, flat)
+    report.table(heads, cells, highlight=0, caption="The last evaluation on the held-out text. Both trained at the same time, on the same machine.")
+    report.text(verdict(curved, flat))
+    report.figure(draw_curves({run.name: run.curve for run in (curved, flat)}), "Learning curves; dashed: the flat twin.", "learning curves")
+    report.section("What they write")
+    report.table(["model", "sample"], [[run.name, " ".join(run.sample.split())] for run in (curved, flat)], caption="After the same first words.")
+    report.section("Inside the model")
+    for _, figure, caption in pictures(study):
+        report.figure(figure, caption)
+
+
+def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
+    """(name, picture, caption) of all there is to see in a model."""
+    both = [study] if study.twin is None else [study, study.twin]
+    near = "nearer the origin" if study.radius.correlation < 0 else "farther out, not nearer"
+    yield (
+        "token-radius",
+        draw_token_radius({s.name: s.radius for s in both}, study.labels),
+        f"Distance of tokens from the origin. In {study.name} frequent ones lie {near} (rank correlation {study.radius.correlation:+.2f}). In a hierarchy "
+        "the generic is near the origin and the specific far out; a table where all tokens start alike and frequent ones move most shows the opposite.",
+    )
+    stats = study.stats
+    if stats.curvatures:
+        yield (
+            "expert-curvatures",
+            draw_curvatures(stats.curvatures),
+            "Curvature of each expert: hollow where training began, full where it ended; diamonds are shared experts.",
+        )
+    if stats.expert_load is not None:
+        yield (
+            "expert-load",
+            draw_expert_load(stats.expert_load, stats.expert_layers),
+            f"How tokens of held-out text spread over experts; 1 is the fair share. Dead experts: {int(stats.expert_load.dead.sum())}.",
+        )
+    yield (
+        "attention-distance",
+        draw_attention_distance({s.name: s.stats.attention_distance for s in both}, stats.length),
+        f"How many tokens back heads look, in rows of {stats.length}.",
+    )
+    yield (
+        "ricci",
+        draw_ricci(study.ricci, study.noise),
+        "Curvature of the graph of nearest tokens. Noise in many flat dimensions is negative too: only the difference from it says something, "
+        f"here {study.ricci.mean - study.noise.mean:+.3f}.",
+    )
+
+
+# -- `horosphere measure tokens` -------------------------------------------------------------------------------------
+
+
+def require_study_place(out: str | Path, overwrite: bool = False) -> None:
+    """Complain before the work, not after it."""
+    (require_new_file if _is_page(out) else lambda path, overwrite: require_new_folder(path, overwrite, PAGE))(out, overwrite)
+
+
+def save_study(study: TokenStudy, out: str | Path, overwrite: bool = False) -> None:
+    """A page where the name ends in .html; else a folder of the page and its pictures."""
+    require_study_place(out, overwrite)
+    report = Report(f"Inside {study.name}", f"{len(study.labels):,} tokens, {len(study.stats.attention_distance)} layers")
+    report.table(["instrument", "found"], study.rows())
+    drawn = list(pictures(study))
+    for _, figure, caption in drawn:
+        report.figure(figure, caption)
+    if _is_page(out):
+        report.save(out)
+        return
+    with new_folder(out, overwrite, PAGE) as folder:
+        report.save(folder / PAGE)
+        for name, figure, _ in drawn:
+            write_whole(folder / f"{name}.png", render(figure))
+
+
+def _is_page(out: str | Path) -> bool:
+    return Path(out).suffix.lower() in (".html", ".htm")
