@@ -1,7 +1,10 @@
 """The command line: reads the arguments, calls the library, prints for people."""
 
 import argparse
+import json
+import os
 import sys
+import time
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
@@ -10,13 +13,19 @@ from typing import Any, NoReturn
 from horosphere import __version__
 from horosphere.errors import UserError
 
+PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no δ still gets its table
     parser = _parser()
-    args = parser.parse_args(argv)
+    args, more = parser.parse_known_args(argv)
+    if "settings" in args:  # argparse takes them right behind the recipe only
+        args.settings, more = [*args.settings, *(word for word in more if _is_setting(word))], [word for word in more if not _is_setting(word)]
+    if more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         if "run" in args:
             args.run(args)
@@ -25,12 +34,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UserError, OSError) as error:
         if args.debug:
             raise
-        print(f"horosphere: {error}", file=sys.stderr)
+        _complain(str(error))
         return 2
     except KeyboardInterrupt:
-        print("horosphere: stopped; nothing was written", file=sys.stderr)
+        _complain(f"stopped; {_kept(args)}")
         return 130
     return 0
+
+
+def _complain(text: str) -> None:
+    """Once, however many processes torchrun has started."""
+    if _is_main():
+        print(f"horosphere: {text}", file=sys.stderr)
+    else:
+        time.sleep(PATIENCE)
+
+
+def _is_main() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _kept(args: argparse.Namespace) -> str:
+    """What is on the disk after Ctrl-C."""
+    out = Path(getattr(args, "out", None) or "")
+    if args.run is _train and (out / "run.json").is_file():
+        return f"{out} is at its last checkpoint, and the same command with --resume goes on"
+    if args.run is _compare and out.is_dir():
+        return f"what is done is in {out}, and the same command goes on"
+    return "nothing was written"
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -83,6 +114,28 @@ def _embed(args: argparse.Namespace) -> None:
 
 
 def _compare(args: argparse.Namespace) -> None:
+    from horosphere.train.compare_language import FAMILIES
+
+    if args.data in FAMILIES:
+        return _compare_language(args)
+    if args.settings:
+        raise UserError(f"{' '.join(args.settings)}: settings are for {' and '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
+    args.out = args.out or "report.html"
+    _compare_graph(args)
+
+
+def _compare_language(args: argparse.Namespace) -> None:
+    from horosphere.train.compare_language import CURVES, compare_language
+
+    args.out = args.out or str(Path("runs") / f"compare-{args.data}")
+    require_pictures()
+    device = _device(args.device)
+    found = compare_language(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet)
+    print_comparison(found)
+    print(f"{found.tokens:,} tokens each; curves: {Path(args.out) / CURVES}")
+
+
+def _compare_graph(args: argparse.Namespace) -> None:
     from horosphere.data import read_graph
     from horosphere.files import require_new_file
     from horosphere.plots.tree_report import tree_report
@@ -153,6 +206,93 @@ def _print_delta(found: Any, size: int) -> None:
     _table([], [*rows, ["2δ/diameter", f"{found.relative:.3f}  (0 is a tree, 1 the least tree-like)"]])
 
 
+def _train(args: argparse.Namespace) -> None:
+    from horosphere.train.language import LanguageRecipe, train
+
+    recipe = LanguageRecipe.read(args.recipe, args.settings)
+    args.out = args.out or str(Path("runs") / _stem(args.recipe))
+    result = train(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=_device(args.device))
+    if _is_main():
+        about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))
+        tokens, found = recipe.engine.steps * recipe.engine.batch * recipe.length, result.evaluation
+        rows = [
+            ["model", f"{recipe.model}, {about['recipe']['parameters']:,} parameters"],
+            ["tokens", f"{tokens:,}"],
+            ["perplexity", f"{found['perplexity']:.2f}"],
+            ["bits/byte", f"{found['bits_per_byte']:.4f}"],
+        ]
+        rows.append(["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"])
+        _table([], [*rows, ["written", f"{args.out}/"], ["next", f'horosphere generate {args.out} "Once upon"']])
+
+
+def _eval(args: argparse.Namespace) -> None:
+    from horosphere.evaluate import TASKS, TaskResult, evaluate_task, harness, read_task
+    from horosphere.train.language import autocast, load
+
+    for task in args.task:
+        if task != "perplexity" and task not in TASKS:
+            raise UserError(f"there is no task {task}: choose from perplexity, {', '.join(TASKS)}")
+    if "perplexity" in args.task:
+        return _eval_perplexity(args)
+    if not args.data:
+        raise UserError(f"--task {','.join(args.task)}: name the task's .jsonl file, or the folder that holds it, with --data")
+    device = _device(args.device)
+    items = {task: read_task(task, args.data, args.limit) for task in args.task}
+    model, tokenizer = load(args.folder)
+    model.to(device)
+    with autocast(device):
+        if not args.harness:
+            results = [evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet) for task in args.task]
+            return _table(TaskResult.heads, [result.row() for result in results])
+        found = harness(model, tokenizer, args.task, args.data, args.limit)
+    rows = []
+    for task, numbers in found.items():
+        values = [f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else "" for name in ("acc", "acc_norm")]
+        rows.append([task, f"{len(items[task]):,}", *values, f"{sum(1 / len(item.choices) for item in items[task]) / len(items[task]):.3f}"])
+    _table(TaskResult.heads, rows)
+
+
+def _eval_perplexity(args: argparse.Namespace) -> None:
+    from horosphere.train.distributed import World
+    from horosphere.train.language import autocast, load, text_tokens, validate, validation_tokens
+    from horosphere.train.progress import progress
+
+    if len(args.task) > 1 or args.harness:
+        raise UserError("--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions")
+    import torch
+
+    device = _device(args.device)
+    model, tokenizer = load(args.folder)
+    tokens = text_tokens(args.data, tokenizer) if args.data else validation_tokens(args.folder, tokenizer)
+    length = model.config.max_position_embeddings
+    with progress("perplexity", min(args.limit or len(tokens), -(-len(tokens) // length)), args.quiet) as update, autocast(device):
+        found = validate(model.to(device), tokens, length, World(device=torch.device(device)), args.limit, update)
+    assert found.bits_per_byte is not None
+    error = "" if found.stderr is None else f" ± {found.stderr:.4f}"
+    per_byte = "" if found.stderr is None else f" ± {found.stderr * found.bits_per_byte / found.loss:.4f}"
+    rows = [["text", args.data or "the run's own validation text"], ["predictions", f"{found.tokens:,} in windows of {length}"]]
+    rows += [["nats/token", f"{found.loss:.4f}{error}  (chance {torch.tensor(tokens.vocab_size).log():.4f})"]]
+    rows += [["perplexity", f"{found.per_token:.2f}  (chance {tokens.vocab_size:,})"], ["bits/byte", f"{found.bits_per_byte:.4f}{per_byte}"]]
+    _table([], rows)
+
+
+def _generate(args: argparse.Namespace) -> None:
+    import torch
+
+    from horosphere.train.language import autocast, load, write
+
+    if not args.temperature > 0:
+        raise UserError(f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy")
+    device = _device(args.device)
+    model, tokenizer = load(args.folder)
+    from transformers import TextStreamer
+
+    torch.manual_seed(args.seed)
+    with autocast(device):
+        streamer = TextStreamer(tokenizer, skip_special_tokens=True)
+        write(model.to(device), tokenizer, args.prompt, args.tokens, args.temperature, args.top_k, args.greedy, streamer=streamer)
+
+
 def _demo(args: argparse.Namespace) -> None:
     from horosphere.demo import demo
 
@@ -169,6 +309,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
+    from horosphere.train.recipe import recipe_names
+
     parser = _Parser(
         prog="horosphere",
         description="Deep learning in any geometry, and instruments that say whether curvature pays.",
@@ -186,13 +328,17 @@ def _parser() -> argparse.ArgumentParser:
     embed.add_argument("--rank-nodes", metavar="N", type=_positive, help="evaluate this many nodes (default all)")
     _output(embed, None, "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
 
-    compare = _command(commands, "compare", _compare, "the same data in several geometries", "horosphere compare tree.tsv --dim 5 --seeds 3")
-    _data(compare)
+    examples = "horosphere compare tree.tsv --dim 5 --seeds 3, or horosphere compare helm-tiny data=books/ steps=1000 --seeds 2"
+    compare = _command(commands, "compare", _compare, "the same data in several geometries", examples)
+    _data(compare, "; or helm-tiny, helm-100m: HELM and its flat twins on text")
+    compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where language models are compared")
     everything = "euclidean,poincare,lorentz,product"
     compare.add_argument("--geometries", metavar="A,B", type=_names, default=_names(everything), help=f"separated by commas (default {everything})")
     compare.add_argument("--seeds", metavar="N", type=_positive, default=3, help="runs of each geometry (default 3)")
     _training(compare, dim=5)
-    _output(compare, "report.html", "the report (default report.html)")
+    compare.add_argument("--jobs", metavar="N", type=_positive, default=1, help="language models trained at once (default 1)")
+    compare.add_argument("--blimp", metavar="FILE", help="judge language models on BLiMP's pairs too")
+    _output(compare, None, "the report (default report.html); for language models a folder (default runs/compare-NAME)")
 
     summary = "how tree-like is a graph, and how good is an embedding of it"
     measure = _command(commands, "measure", _measure, summary, "horosphere measure delta tree.tsv")
@@ -202,6 +348,35 @@ def _parser() -> argparse.ArgumentParser:
     _reading(measure)
     measure.add_argument("--nodes", metavar="N", type=_positive, default=1000, help="how many nodes to sample on large data (default 1000)")
     measure.add_argument("--seed", metavar="N", type=_seed, default=0, help="of the sample (default 0)")
+
+    train = _command(
+        commands, "train", _train, "train a language model", "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
+    )
+    train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
+    train.add_argument("settings", metavar="key=value", nargs="*", help="in place of the recipe's: data, steps, lr, num_hidden_layers, …")
+    train.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
+    _device_option(train)
+    _output(train, None, "folder of the run (default runs/RECIPE)")
+
+    evaluate = _command(commands, "eval", _eval, "evaluate a language model", "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz")
+    evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
+    tasks = "perplexity, blimp, mmlu, arc_challenge, openbookqa, commonsense_qa, hellaswag, …; separated by commas (default perplexity)"
+    evaluate.add_argument("--task", metavar="A,B", type=_names, default=["perplexity"], help=tasks)
+    evaluate.add_argument("--data", metavar="PATH", help="text for perplexity (default the run's validation text); the file or folder of other tasks")
+    evaluate.add_argument("--limit", metavar="N", type=_positive, help="items of a task, windows of a text (default all)")
+    evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
+    _device_option(evaluate)
+    evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    generate = _command(commands, "generate", _generate, "let a language model write", 'horosphere generate runs/helm-d-tiny "Once upon"')
+    generate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
+    generate.add_argument("prompt", help="how the text begins")
+    generate.add_argument("--tokens", metavar="N", type=_positive, default=100, help="at most (default 100)")
+    generate.add_argument("--temperature", metavar="X", type=float, default=0.8, help="below 1 likelier, above 1 wilder (default 0.8)")
+    generate.add_argument("--top-k", metavar="N", type=_positive, default=50, help="choose among so many tokens (default 50)")
+    generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
+    generate.add_argument("--seed", metavar="N", type=_seed, default=0, help="of the choices (default 0)")
+    _device_option(generate)
 
     demo = _command(commands, "demo", _demo, "a first look: PyPI's classifiers in four geometries", "horosphere demo")
     _output(demo, "report.html", "the report (default report.html)")
@@ -215,8 +390,8 @@ def _command(commands: Any, name: str, run: Any, summary: str, example: str) -> 
     return parser
 
 
-def _data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", help="edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist")
+def _data(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument("data", help=f"edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist{more}")
     _reading(parser)
 
 
@@ -244,6 +419,10 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
     number("negatives", _positive, default.negatives, "random nodes a step pushes away")
     number("lr", float, default.lr, "learning rate at its peak, in curvature radii")
     number("seed", _seed, default.seed, "of all randomness")
+    _device_option(parser)
+
+
+def _device_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, or auto (default)")
 
 
@@ -280,13 +459,19 @@ def _config(args: argparse.Namespace) -> Any:
 def _device(name: str) -> str:
     import torch
 
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus, processes = torch.cuda.device_count() if torch.cuda.is_available() else 0, int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if name == "auto":
-        return "cuda" if gpus else "cpu"
+        name = "cuda" if gpus else "cpu"
     here = ["cpu", *["cuda"] * bool(gpus), *(f"cuda:{i}" for i in range(gpus))]
     if name not in here:
         raise UserError(f"--device {name}: torch has only {', '.join(here)} here; choose from that")
+    if name != "cpu" and processes > gpus:
+        raise UserError(f"{processes} processes for {gpus} GPUs: start one for each with --nproc-per-node {gpus}, or pass --device cpu")
     return name
+
+
+def _is_setting(word: str) -> bool:
+    return "=" in word and not word.startswith("-")
 
 
 def _stem(path: str) -> str:

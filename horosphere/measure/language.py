@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ENTRIES = 2**25  # attention weights in fp32 at once, 128 MB: rows are read in parts that need no more
 CHUNK = 2**24  # tokens counted at once
 READ = 32  # rows of held-out text that a run's model reads
+EDGES = 300  # whose Ricci curvature is measured: the mean to about ±0.01, in seconds
 SEEN = 10  # a word seen less often is no example of anything
 SPACE = "␣"  # how a label shows one
 
@@ -200,93 +201,118 @@ def _curvature(mixture: MixtureOfExperts, layer: int) -> ExpertCurvature | None:
     return ExpertCurvature(layer, start, learned, len(routed.c0))
 
 
-# -- all of it about one model ----------------------------------------------------------------------------------------
+# -- all instruments together -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class TokenStudy:
-    """A model, and its twin where there is one, under every instrument."""
+    """A model under every instrument, and its twins, by name, under those that compare."""
 
-    name: str
     labels: list[str]  # of tokens
-    radius: TokenRadius
-    stats: LanguageStats
-    ricci: Ricci  # of the tokens seen
-    noise: Ricci  # the same of flat noise
-    twin: TokenStudy | None = None
+    radius: dict[str, TokenRadius]
+    stats: dict[str, LanguageStats]
+    ricci: Ricci  # of the first model's tokens, those seen
+    noise: Ricci  # of flat noise with their spread
+
+    @property
+    def name(self) -> str:
+        """Of the model studied, the first."""
+        return next(iter(self.radius))
 
     def rows(self) -> list[list[str]]:
         """Names and findings, for a table."""
-        seen, stats = self.radius.radius[self.radius.counts > 0], self.stats
-        near, far = (", ".join(self.labels[i] for i in found) for found in word_examples(self.radius, self.labels, 8))
+        radius, stats = self.radius[self.name], self.stats[self.name]
+        seen = radius.radius[radius.counts > 0]
+        near, far = (", ".join(self.labels[i] for i in found) for found in word_examples(radius, self.labels, 8))
         rows = [
-            ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the training text"],
+            ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the text"],
             ["radius", f"mean {seen.mean():.3f}, from {seen.min():.3f} to {seen.max():.3f}"],
-            ["radius with frequency", f"{self.radius.correlation:+.2f}  (rank correlation; below 0: frequent tokens are nearer the origin)"],
+            ["radius with frequency", f"{radius.correlation:+.2f}  (rank correlation; below 0: frequent tokens are nearer the origin)"],
+            *([f"  the same of {name}", f"{other.correlation:+.2f}"] for name, other in self.radius.items() if name != self.name),
             ["nearest words", near],
             ["farthest words", far],
-            ["Ricci curvature", f"{self.ricci.mean:+.3f}, flat noise of the same spread {self.noise.mean:+.3f}"],
+            ["Ricci curvature", f"{self.ricci.mean:+.3f}, of flat noise with the same spread {self.noise.mean:+.3f}"],
         ]
-        rows += [
-            [f"layer {i} looks back", f"{d.mean():.1f} tokens, heads {d.min():.1f} to {d.max():.1f}"] for i, d in enumerate(stats.attention_distance)
-        ]
+        for layer, back in enumerate(stats.attention_distance):
+            rows.append([f"layer {layer} looks back", f"{back.mean():.1f} tokens, heads {back.min():.1f} to {back.max():.1f}"])
         for found in stats.curvatures:
             moves = ", ".join(f"{-a:.2f} → {-b:.2f}" for a, b in zip(found.start.tolist(), found.learned.tolist(), strict=True))
             rows.append([f"layer {found.layer} curvatures", moves])
         if stats.expert_load is not None:
             for layer, shares, dead in zip(stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True):
-                rows.append(
-                    [f"layer {layer} expert load", ", ".join(f"{share:.0%}" for share in shares.tolist()) + (f"; {dead} dead" if dead else "")]
-                )
+                parts = ", ".join(f"{share:.0%}" for share in shares.tolist())
+                rows.append([f"layer {layer} expert load", parts + (f"; {dead} dead" if dead else "")])
         if stats.temperature is not None:
             rows.append(["attention temperature", ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)"])
         if stats.residual is not None:
-            rows.append(["residual weights", ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist()) + "  (attention/feed-forward)"])
-        if self.twin is not None:
-            rows.append([f"{self.twin.name}, with frequency", f"{self.twin.radius.correlation:+.2f}  (rank correlation of the flat twin)"])
+            rows.append(
+                ["residual weights", ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist()) + "  (attention/feed-forward; from 1)"]
+            )
         return rows
 
 
 def study(
-    name: str, model: HelmForCausalLM, labels: Sequence[str], counts: np.ndarray, tokens: Tensor, *, seed: int = 0, progress: Update | None = None
+    models: Mapping[str, HelmForCausalLM],
+    labels: Sequence[str],
+    counts: np.ndarray,
+    tokens: Tensor,
+    *,
+    edges: int = EDGES,
+    seed: int = 0,
+    progress: Update | None = None,
 ) -> TokenStudy:
-    """labels and counts (V,) of the tokens, and rows (B, T) for the model to read."""
-    points, manifold = token_points(model)
-    ricci, noise = ricci_beside_noise(points[torch.from_numpy(np.flatnonzero(counts)).to(points.device)], manifold, seed)
-    return TokenStudy(name, list(labels), token_radius(points, manifold, counts), inspect(model, tokens, progress), ricci, noise)
+    """Of the first model and its twins, which share a tokenizer: labels and counts (V,) of the tokens, and rows (B, T) for the models to read.
 
-
-def measure_tokens(
-    run: str | Path, twin: str | Path | None = None, data: str | None = None, *, seed: int = 0, progress: Update | None = None
-) -> TokenStudy:
-    """A `study` of a finished run, and of its twin. Tokens are counted in the run's training text, and the model reads the held-out part.
-
-    data: another text to count and read in, with the run's tokenizer; a 50th of it is read.
+    `progress(rows read by all models, note)`.
     """
-    from horosphere.data.tokens import cache_folder, prepare, windows_in_order
-    from horosphere.train.language import load
+    points, manifold = token_points(next(iter(models.values())))
+    ricci, noise = ricci_beside_noise(points[torch.from_numpy(np.flatnonzero(counts)).to(points.device)], manifold, seed, edges=edges)
+    radius = {name: token_radius(*token_points(model), counts) for name, model in models.items()}
+    stats = {}
+    for number, (name, model) in enumerate(models.items()):
+        tick = (lambda done, note, before=number * len(tokens), name=name: progress(before + done, f"{name}, {note}")) if progress else None
+        stats[name] = inspect(model, tokens, tick)
+    return TokenStudy(list(labels), radius, stats, ricci, noise)
 
-    model, tokenizer = load(run)
-    about = _recipe(Path(run))
+
+def measure_tokens(runs: Sequence[str | Path], data: str | None = None, *, seed: int = 0, progress: Update | None = None) -> TokenStudy:
+    """A `study` of a run; further runs are its twins. Tokens are counted in its training text, and the models read of the held-out part.
+
+    data: another text to count and read.
+    """
+    from horosphere.train.language import load, text_tokens
+
+    loaded = {Path(run).name: load(run) for run in runs}
+    if len(loaded) < len(runs):
+        raise UserError(f"{', '.join(map(str, runs))}: folders of the same name cannot be told apart in a picture. Rename one.")
+    model, tokenizer = next(iter(loaded.values()))
+    for name, (_, other) in loaded.items():
+        if other.get_vocab() != tokenizer.get_vocab():
+            raise UserError(f"{name} has another tokenizer than {next(iter(loaded))}: their tokens cannot be compared. Train both on the same text.")
     if data is None:
-        corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
-        if corpus.tokenizer.get_vocab() != tokenizer.get_vocab():
-            raise UserError(f"{run}: its training text {about['data']} has changed since; name a text to measure on with --data")
+        counted, read = _texts(Path(runs[0]), tokenizer)
     else:
-        corpus = prepare(data, str(run), about["vocab"], None, cache_folder())
-    rows, counted = next(windows_in_order(corpus.valid, about["length"], READ))
-    tokens = rows[counted.all(1), :-1] if counted.all(1).any() else rows[:, : int(counted.sum())]  # a short text fills no row
-    labels, counts = token_labels(tokenizer, model.config.vocab_size), token_counts(corpus.train, model.config.vocab_size)
-    found = study(Path(run).name, model, labels, counts, tokens, seed=seed, progress=progress)
-    if twin is None:
-        return found
-    flat, other = load(twin)
-    if other.get_vocab() != tokenizer.get_vocab():
-        raise UserError(f"{twin} has another tokenizer than {run}: their tokens cannot be compared. Train both on the same text.")
-    return replace(found, twin=study(Path(twin).name, flat, labels, counts, tokens, seed=seed, progress=progress))
+        counted = read = text_tokens(data, tokenizer)
+    size = model.config.vocab_size
+    rows = first_rows(read, min(m.config.max_position_embeddings for m, _ in loaded.values()))
+    models = {name: m for name, (m, _) in loaded.items()}
+    return study(models, token_labels(tokenizer, size), token_counts(counted, size), rows, seed=seed, progress=progress)
 
 
-def _recipe(run: Path) -> dict[str, Any]:
-    """What the run was asked for, from its run.json."""
-    recipe: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
-    return recipe
+def first_rows(tokens: TokenFile, length: int) -> Tensor:
+    """The first READ whole windows of a text; of a text shorter than one, all of it.   -> (B, T)"""
+    from horosphere.data.tokens import windows_in_order
+
+    rows, counted = next(windows_in_order(tokens, min(length, len(tokens) - 1), READ))
+    return rows[counted.all(1), :-1]
+
+
+def _texts(run: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[TokenFile, TokenFile]:
+    """What a run was trained on, and what was held out."""
+    from horosphere.data.tokens import cache_folder, prepare
+
+    about = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
+    corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
+    if corpus.tokenizer.get_vocab() != tokenizer.get_vocab() or len(corpus.train) != about["tokens"]["train"]:
+        raise UserError(f"{about['data']} has changed since {run} was trained on it: name a text with --data")
+    return corpus.train, corpus.valid

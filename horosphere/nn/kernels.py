@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
+from horosphere.geometry.manifold import HALF
+
 PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
 
 
@@ -20,34 +22,33 @@ def _block(n: int) -> int:
 
 
 def _warps(block: int) -> int:
-    return min(16, max(1, block // 512))
+    """One warp for the rows of a stream: its sums need no barrier."""
+    return min(16, max(1, block // 1024))
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(..., n) as (N, n) with unit stride; a copy only where the layout asks for one."""
-    x = x.flatten(0, -2) if x.ndim != 2 else x
-    return x if x.stride(-1) == 1 else x.contiguous()
+    """(..., n) as (N, n), contiguous. Never a view with other strides: torch.compile may hand a kernel another layout than it was traced with."""
+    return x.contiguous().view(-1, x.shape[-1])
 
 
 # -- norm: x -> [√(1/c + |y|²)/√n, y], y = γ·x/√(mean x² + ε) ------------------------------------------------------------
 
 
 @triton.jit
-def _norm_forward(x_ptr, weight_ptr, out_ptr, stride, n, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
-    y = x * tl.rsqrt(tl.sum(x * x, 0) / (n - 1) + EPS) * weight
-    time = tl.sqrt((1.0 / C + tl.sum(y * y, 0)) / n)
-    tl.store(out_ptr + row * n + i, tl.where(i == 0, time, y), mask=i < n)
+    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    y = x * tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / (n - 1) + EPS)
+    time = tl.sqrt((1.0 / C + scale * scale * tl.sum(y * y, 0)) / n)
+    tl.store(out_ptr + row * n + i, tl.where(i == 0, time, scale * y), mask=i < n)
 
 
 @triton.jit
 def _norm_backward(  # type: ignore[no-untyped-def]
-    x_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dweight_ptr, stride, grad_stride, rows, n, FORK: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dweight_ptr, rows, n, FORK: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -55,16 +56,16 @@ def _norm_backward(  # type: ignore[no-untyped-def]
     dweight = tl.zeros((BLOCK,), tl.float32)
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = index + tl.zeros((), tl.int64)
-        x = tl.load(x_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + row * grad_stride + i, mask=i < n, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x, 0) / (n - 1) + EPS)
-        y = x * scale * weight
-        time = tl.sqrt((1.0 / C + tl.sum(y * y, 0)) / n)
-        dtime = tl.sum(tl.where(i == 0, grad, 0.0), 0)
-        dy = tl.where(live, grad + dtime * y / (n * time), 0.0)
-        dweight += dy * x * scale
-        dy = dy * weight
-        dx = scale * (dy - x * scale * scale * tl.sum(dy * x, 0) / (n - 1))
+        x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        dtime = tl.load(grad_ptr + row * n).to(tl.float32)
+        y = x * weight
+        x2, y2, gy = tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(grad * y, 0)
+        scale = tl.rsqrt(x2 / (n - 1) + EPS)
+        along = dtime * scale / (n * tl.sqrt((1.0 / C + scale * scale * y2) / n))  # the time pulls along y
+        dy = grad + along * y
+        dweight += scale * x * dy
+        dx = scale * (weight * dy - x * (scale * scale * (gy + along * y2) / (n - 1)))
         if FORK:
             dx += tl.load(fork_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
         tl.store(dx_ptr + row * n + i, dx, mask=i < n)
@@ -75,7 +76,7 @@ def _norm_backward(  # type: ignore[no-untyped-def]
 def _norm_forward_op(x: Tensor, weight: Tensor, c: float, eps: float) -> Tensor:
     rows, n = x.shape
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
-    wrap_triton(_norm_forward)[(rows,)](x, weight, out, x.stride(0), n, c, eps, _block(n), num_warps=_warps(_block(n)))
+    wrap_triton(_norm_forward)[(rows,)](x, weight, out, n, c, eps, _block(n), num_warps=_warps(_block(n)))
     return out
 
 
@@ -84,10 +85,8 @@ def _norm_backward_op(x: Tensor, weight: Tensor, grad: Tensor, fork: Tensor | No
     rows, n = x.shape
     dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
-    strides = (x.stride(0), grad.stride(0))
-    wrap_triton(_norm_backward)[(PROGRAMS,)](
-        x, weight, grad, x if fork is None else fork, dx, shares, *strides, rows, n, fork is not None, c, eps, _block(n), num_warps=_warps(_block(n))
-    )
+    args = (x, weight, grad, x if fork is None else fork, dx, shares, rows, n, fork is not None, c, eps, _block(n))
+    wrap_triton(_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(_block(n)))
     return dx, shares
 
 
@@ -104,7 +103,7 @@ class _Norm(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         if grad is None:
             return fork, None, None, None
-        dx, shares = _norm_backward_op(x, weight, _rows(grad), None if fork is None else fork.contiguous(), ctx.c, ctx.eps)
+        dx, shares = _norm_backward_op(x, weight, _rows(grad), None if fork is None else _rows(fork), ctx.c, ctx.eps)
         return dx, shares.sum(0).to(weight.dtype), None, None
 
 
@@ -118,46 +117,45 @@ def norm(x: Tensor, weight: Tensor, c: float, eps: float) -> tuple[Tensor, Tenso
 
 
 @triton.jit
-def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, x_stride, y_stride, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _joined(xx, yy, xy, w, C: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Times of x and y, -c<z, z> of z = x + w·y without large squares to subtract, and its floor."""
+    x_time, y_time = tl.sqrt(1.0 / C + xx), tl.sqrt(1.0 / C + yy)
+    return x_time, y_time, 1.0 + w * w + 2.0 * w * C * (x_time * y_time - xy), (1.0 + w) * (1.0 + w)
+
+
+@triton.jit
+def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
     w = tl.load(w_ptr).to(tl.float32)
-    time = tl.sqrt(1.0 / C + tl.sum(x * x, 0)) + w * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
-    z = x + w * y
-    length2 = C * (time * time - tl.sum(z * z, 0))
-    z = z * (SCALE * tl.rsqrt(tl.maximum(length2, (1.0 + w) * (1.0 + w))))
-    tl.store(out_ptr + row * n + i, z, mask=i < n)
+    _, _, length2, floor = _joined(tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(x * y, 0), w, C)
+    tl.store(out_ptr + row * n + i, (x + w * y) * (SCALE * tl.rsqrt(tl.maximum(length2, floor))), mask=i < n)
 
 
 @triton.jit
 def _residual_backward(  # type: ignore[no-untyped-def]
-    x_ptr, y_ptr, w_ptr, grad_ptr, dx_ptr, dy_ptr, dw_ptr, x_stride, y_stride, grad_stride, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, w_ptr, grad_ptr, dx_ptr, dy_ptr, dw_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * grad_stride + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
     w = tl.load(w_ptr).to(tl.float32)
-    x_time = tl.sqrt(1.0 / C + tl.sum(x * x, 0))
-    y_time = tl.sqrt(1.0 / C + tl.sum(y * y, 0))
-    z = x + w * y
-    time = x_time + w * y_time
-    length2 = C * (time * time - tl.sum(z * z, 0))
-    floor = (1.0 + w) * (1.0 + w)
-    inverse = tl.rsqrt(tl.maximum(length2, floor))
-    dlength2 = -0.5 * inverse * inverse * inverse * SCALE * tl.sum(grad * z, 0)
-    above = length2 > floor
-    dcone = tl.where(above, 2.0 * C * dlength2, 0.0)
-    dz = SCALE * inverse * grad - dcone * z
-    dtime = dcone * time
-    dw = tl.sum(dz * y, 0) + dtime * y_time + tl.where(above, 0.0, 2.0 * (1.0 + w) * dlength2)
-    tl.store(dx_ptr + row * n + i, dz + dtime * x / x_time, mask=i < n)
-    tl.store(dy_ptr + row * n + i, w * (dz + dtime * y / y_time), mask=i < n)
+    yy, xy, gx, gy = tl.sum(y * y, 0), tl.sum(x * y, 0), tl.sum(grad * x, 0), tl.sum(grad * y, 0)
+    x_time, y_time, length2, floor = _joined(tl.sum(x * x, 0), yy, xy, w, C)
+    factor = SCALE * tl.rsqrt(tl.maximum(length2, floor))
+    dlength2 = -0.5 * factor * (gx + w * gy) / tl.maximum(length2, floor)
+    cone = tl.where(length2 > floor, 2.0 * C * dlength2, 0.0)
+    dtime = cone * (x_time + w * y_time)
+    dz = factor * grad - cone * (x + w * y)
+    dw = factor * gy - cone * (xy + w * yy) + dtime * y_time + tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
+    tl.store(dx_ptr + row * n + i, dz + dtime / x_time * x, mask=i < n)
+    tl.store(dy_ptr + row * n + i, w * (dz + dtime / y_time * y), mask=i < n)
     tl.store(dw_ptr + row, dw)
 
 
@@ -166,7 +164,7 @@ def _residual_forward_op(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float
     rows, n = x.shape
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     block = _block(n)
-    wrap_triton(_residual_forward)[(rows,)](x, y, w, out, x.stride(0), y.stride(0), n, scale, c, block, num_warps=_warps(block))
+    wrap_triton(_residual_forward)[(rows,)](x, y, w, out, n, scale, c, block, num_warps=_warps(block))
     return out
 
 
@@ -175,8 +173,8 @@ def _residual_backward_op(x: Tensor, y: Tensor, w: Tensor, grad: Tensor, scale: 
     rows, n = x.shape
     dx, dy = torch.empty((rows, n), dtype=x.dtype, device=x.device), torch.empty((rows, n), dtype=y.dtype, device=x.device)
     dw = torch.empty((rows,), dtype=torch.float32, device=x.device)
-    block, strides = _block(n), (x.stride(0), y.stride(0), grad.stride(0))
-    wrap_triton(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, *strides, n, scale, c, block, num_warps=_warps(block))
+    block = _block(n)
+    wrap_triton(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, n, scale, c, block, num_warps=_warps(block))
     return dx, dy, dw
 
 
@@ -204,31 +202,31 @@ def residual(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
 
 @triton.jit
 def _residual_norm_forward(  # type: ignore[no-untyped-def]
-    x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, x_stride, y_stride, n, SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
     w = tl.load(w_ptr).to(tl.float32)
-    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
-    time = tl.sqrt(1.0 / C + tl.sum(x * x, 0)) + w * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
     z = x + w * y
-    z2 = tl.sum(z * z, 0)
-    factor = SCALE * tl.rsqrt(tl.maximum(C * (time * time - z2), (1.0 + w) * (1.0 + w)))
-    joined = z * factor
-    tl.store(joined_ptr + row * n + i, joined, mask=i < n)
-    normed = joined * tl.rsqrt(z2 * factor * factor / (n - 1) + EPS) * weight
-    tl.store(out_ptr + row * n + i, tl.where(i == 0, tl.sqrt((1.0 / C + tl.sum(normed * normed, 0)) / n), normed), mask=i < n)
+    normed = z * tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    xx, yy, xy, norm2 = tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(x * y, 0), tl.sum(normed * normed, 0)
+    _, _, length2, floor = _joined(xx, yy, xy, w, C)
+    factor = SCALE * tl.rsqrt(tl.maximum(length2, floor))
+    scale = factor * tl.rsqrt((xx + 2.0 * w * xy + w * w * yy) * factor * factor / (n - 1) + EPS)
+    time = tl.sqrt((1.0 / C + scale * scale * norm2) / n)
+    tl.store(joined_ptr + row * n + i, factor * z, mask=i < n)
+    tl.store(out_ptr + row * n + i, tl.where(i == 0, time, scale * normed), mask=i < n)
 
 
 @triton.jit
 def _residual_norm_backward(  # type: ignore[no-untyped-def]
-    x_ptr, y_ptr, w_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dw_ptr, dweight_ptr, x_stride, y_stride, grad_stride, rows, n,
+    x_ptr, y_ptr, w_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dw_ptr, dweight_ptr, rows, n,
     SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """With z = x + w·y, joined = f·z and normed = k·γ·z every sum the gradient needs is one of products of x, y, grad and fork: one round."""
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     w = tl.load(w_ptr).to(tl.float32)
@@ -237,37 +235,35 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
     dw = 0.0
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = index + tl.zeros((), tl.int64)
-        x = tl.load(x_ptr + row * x_stride + i, mask=live, other=0.0).to(tl.float32)
-        y = tl.load(y_ptr + row * y_stride + i, mask=live, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + row * grad_stride + i, mask=i < n, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
         fork = tl.load(fork_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-        x_time = tl.sqrt(1.0 / C + tl.sum(x * x, 0))
-        y_time = tl.sqrt(1.0 / C + tl.sum(y * y, 0))
+        dtime_out = tl.load(grad_ptr + row * n).to(tl.float32)
         z = x + w * y
-        z2 = tl.sum(z * z, 0)
-        time = x_time + w * y_time
-        length2 = C * (time * time - z2)
-        floor = (1.0 + w) * (1.0 + w)
-        inverse = tl.rsqrt(tl.maximum(length2, floor))
-        joined = z * (SCALE * inverse)
-        # the norm
-        scale = tl.rsqrt(z2 * SCALE * SCALE * inverse * inverse / (n - 1) + EPS)
-        normed = joined * scale * weight
-        time_out = tl.sqrt((1.0 / C + tl.sum(normed * normed, 0)) / n)
-        dtime_out = tl.sum(tl.where(i == 0, grad, 0.0), 0)
-        dnormed = tl.where(live, grad + dtime_out * normed / (n * time_out), 0.0)
-        dweight += dnormed * joined * scale
-        dnormed = dnormed * weight
-        djoined = scale * (dnormed - joined * scale * scale * tl.sum(dnormed * joined, 0) / (n - 1)) + fork
-        # the residual
-        dlength2 = -0.5 * inverse * inverse * inverse * SCALE * tl.sum(djoined * z, 0)
-        above = length2 > floor
-        dcone = tl.where(above, 2.0 * C * dlength2, 0.0)
-        dz = SCALE * inverse * djoined - dcone * z
-        dtime = dcone * time
-        dw += tl.sum(dz * y, 0) + dtime * y_time + tl.where(above, 0.0, 2.0 * (1.0 + w) * dlength2)
-        tl.store(dx_ptr + row * n + i, dz + dtime * x / x_time, mask=i < n)
-        tl.store(dy_ptr + row * n + i, w * (dz + dtime * y / y_time), mask=i < n)
+        weighed = weight * weight * z
+        xx, yy, xy = tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(x * y, 0)
+        zwz, ywz = tl.sum(z * weighed, 0), tl.sum(y * weighed, 0)
+        gz, gy = tl.sum(grad * weight * z, 0), tl.sum(grad * weight * y, 0)
+        fz, fy = tl.sum(fork * z, 0), tl.sum(fork * y, 0)
+        zz, zy = xx + 2.0 * w * xy + w * w * yy, xy + w * yy
+        x_time, y_time, length2, floor = _joined(xx, yy, xy, w, C)
+        factor = SCALE * tl.rsqrt(tl.maximum(length2, floor))
+        scale = tl.rsqrt(zz * factor * factor / (n - 1) + EPS)
+        k = factor * scale
+        along = dtime_out * k / (n * tl.sqrt((1.0 / C + k * k * zwz) / n))  # the time pulls along normed
+        dweight += k * z * (grad + along * weight * z)
+        # joined's gradient is scale·(γ·grad + along·γ²z) - back·z + fork
+        back = scale * k * k * (gz + along * zwz) / (n - 1)
+        dz_sum = scale * (gz + along * zwz) - back * zz + fz
+        dlength2 = -0.5 * factor * dz_sum / tl.maximum(length2, floor)
+        cone = tl.where(length2 > floor, 2.0 * C * dlength2, 0.0)
+        dtime = cone * (x_time + w * y_time)
+        dz = factor * (scale * (weight * grad + along * weighed) + fork) - (factor * back + cone) * z
+        dw += factor * (scale * (gy + along * ywz) - back * zy + fy) - cone * zy + dtime * y_time
+        dw += tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
+        tl.store(dx_ptr + row * n + i, dz + dtime / x_time * x, mask=i < n)
+        tl.store(dy_ptr + row * n + i, w * (dz + dtime / y_time * y), mask=i < n)
     tl.store(dweight_ptr + tl.program_id(0) * n + i, dweight, mask=i < n)
     tl.store(dw_ptr + tl.program_id(0), dw)
 
@@ -277,7 +273,7 @@ def _residual_norm_forward_op(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, s
     rows, n = x.shape
     out, joined = (torch.empty((rows, n), dtype=x.dtype, device=x.device) for _ in range(2))
     block = _block(n)
-    args = (x, y, w, weight, joined, out, x.stride(0), y.stride(0), n, scale, c, eps, block)
+    args = (x, y, w, weight, joined, out, n, scale, c, eps, block)
     wrap_triton(_residual_norm_forward)[(rows,)](*args, num_warps=_warps(block))
     return out, joined
 
@@ -291,7 +287,7 @@ def _residual_norm_backward_op(
     dw = torch.empty((PROGRAMS,), dtype=torch.float32, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
     block = _block(n)
-    args = (x, y, w, weight, grad, fork, dx, dy, dw, shares, x.stride(0), y.stride(0), grad.stride(0), rows, n, scale, c, eps, block)
+    args = (x, y, w, weight, grad, fork, dx, dy, dw, shares, rows, n, scale, c, eps, block)
     wrap_triton(_residual_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(block))
     return dx, dy, dw, shares
 
@@ -306,7 +302,7 @@ class _ResidualNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, fork: Tensor) -> tuple[Tensor | None, ...]:
         x, y, w, weight = ctx.saved_tensors
-        dx, dy, dw, shares = _residual_norm_backward_op(x, y, w, weight, _rows(grad), fork.contiguous(), ctx.scale, ctx.c, ctx.eps)
+        dx, dy, dw, shares = _residual_norm_backward_op(x, y, w, weight, _rows(grad), _rows(fork), ctx.scale, ctx.c, ctx.eps)
         return dx, dy, dw.sum().to(w.dtype).view(1), shares.sum(0).to(weight.dtype), None, None, None
 
 
@@ -320,14 +316,12 @@ def residual_norm(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float,
 
 
 @triton.jit
-def _gate_forward(  # type: ignore[no-untyped-def]
-    gate_ptr, up_ptr, factor_ptr, out_ptr, gate_stride, up_stride, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def _gate_forward(gate_ptr, up_ptr, factor_ptr, out_ptr, stride, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    gate = tl.load(gate_ptr + row * gate_stride + i, mask=live, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + row * up_stride + i, mask=live, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * stride + (stride - n) + i, mask=live, other=0.0).to(tl.float32)
     factor = 1.0
     if FACTOR:
         factor = tl.load(factor_ptr + row).to(tl.float32)
@@ -338,15 +332,15 @@ def _gate_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _gate_backward(  # type: ignore[no-untyped-def]
-    gate_ptr, up_ptr, factor_ptr, grad_ptr, both_ptr, dfactor_ptr, gate_stride, up_stride, grad_stride, n,
-    FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    gate_ptr, up_ptr, factor_ptr, grad_ptr, dgate_ptr, dup_ptr, dfactor_ptr, stride, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    gate = tl.load(gate_ptr + row * gate_stride + i, mask=live, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + row * up_stride + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * grad_stride + i, mask=i < n, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * stride + (stride - n) + i, mask=live, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    dtime = tl.load(grad_ptr + row * n).to(tl.float32)
     factor = 1.0
     if FACTOR:
         factor = tl.load(factor_ptr + row).to(tl.float32)
@@ -354,173 +348,185 @@ def _gate_backward(  # type: ignore[no-untyped-def]
     y = factor * up
     open = tl.sigmoid(x)
     h = x * open * y
-    time = tl.sqrt((factor * factor / C + tl.sum(h * h, 0)) / n)
-    dtime = tl.sum(tl.where(i == 0, grad, 0.0), 0) / (n * time)
-    dh = tl.where(live, grad + dtime * h, 0.0)
+    dtime = dtime / (n * tl.sqrt((factor * factor / C + tl.sum(h * h, 0)) / n))
+    dh = grad + dtime * h
     dx = dh * y * open * (1.0 + x * (1.0 - open))
     dy = dh * x * open
-    tl.store(both_ptr + row * 2 * n + i, factor * dx, mask=i < n)
-    tl.store(both_ptr + row * 2 * n + n + i, factor * dy, mask=i < n)
+    tl.store(dgate_ptr + row * stride + i, factor * dx, mask=i < n)
+    tl.store(dup_ptr + row * stride + (stride - n) + i, factor * dy, mask=i < n)
     if FACTOR:
         tl.store(dfactor_ptr + row, tl.sum(dx * gate + dy * up, 0) + dtime * factor / C)
 
 
+def _gate_warps(block: int) -> int:
+    return min(16, max(1, block // 512))
+
+
 @triton_op("horosphere::gate_forward", mutates_args={})
-def _gate_forward_op(gate: Tensor, up: Tensor, factor: Tensor | None, c: float) -> Tensor:
+def _gate_forward_op(gate: Tensor, up: Tensor, c: float) -> Tensor:
     rows, n = gate.shape
     out = torch.empty((rows, n), dtype=gate.dtype, device=gate.device)
-    block, given = _block(n), factor is not None
-    args = (gate, up, gate if factor is None else factor, out, gate.stride(0), up.stride(0), n, given, c, block)
-    wrap_triton(_gate_forward)[(rows,)](*args, num_warps=_warps(block))
+    wrap_triton(_gate_forward)[(rows,)](gate, up, gate, out, n, n, False, c, _block(n), num_warps=_gate_warps(_block(n)))
     return out
 
 
 @triton_op("horosphere::gate_backward", mutates_args={})
-def _gate_backward_op(gate: Tensor, up: Tensor, factor: Tensor | None, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
-    """Gradients of gate and up side by side, and of the factor."""
+def _gate_backward_op(gate: Tensor, up: Tensor, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
     rows, n = gate.shape
-    both = torch.empty((rows, 2 * n), dtype=gate.dtype, device=gate.device)
-    dfactor = torch.empty((rows,), dtype=torch.float32, device=gate.device)
-    block, given = _block(n), factor is not None
-    strides = (gate.stride(0), up.stride(0), grad.stride(0))
-    args = (gate, up, gate if factor is None else factor, grad, both, dfactor, *strides, n, given, c, block)  # no views: they would be copied
-    wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_warps(block))
-    return both, dfactor
+    dgate, dup = torch.empty((rows, n), dtype=gate.dtype, device=gate.device), torch.empty((rows, n), dtype=gate.dtype, device=gate.device)
+    args = (gate, up, gate, grad, dgate, dup, dgate, n, n, False, c, _block(n))
+    wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    return dgate, dup
 
 
 class _Gate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor, factor: Tensor | None, c: float) -> Tensor:
-        ctx.save_for_backward(gate, up, factor)
+    def forward(ctx: Any, gate: Tensor, up: Tensor, c: float) -> Tensor:
+        ctx.save_for_backward(gate, up)
         ctx.c = c
-        return _gate_forward_op(gate, up, factor, c)
+        return _gate_forward_op(gate, up, c)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gate, up, factor = ctx.saved_tensors
-        both, dfactor = _gate_backward_op(gate, up, factor, _rows(grad), ctx.c)
-        dgate, dup = both.chunk(2, -1)
-        return dgate, dup, None if factor is None else dfactor.view_as(factor).to(factor.dtype), None
+        gate, up = ctx.saved_tensors
+        return *_gate_backward_op(gate, up, _rows(grad), ctx.c), None
+
+
+def gate(gate: Tensor, up: Tensor, c: float) -> Tensor:
+    out: Tensor = _Gate.apply(_rows(gate), _rows(up), c)
+    return out.view(gate.shape)
+
+
+@triton_op("horosphere::gate_joint_forward", mutates_args={})
+def _gate_joint_forward_op(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
+    rows, n = joint.shape[0], joint.shape[1] // 2
+    out = torch.empty((rows, n), dtype=joint.dtype, device=joint.device)
+    args = (joint, joint, joint if factor is None else factor, out, 2 * n, n, factor is not None, c, _block(n))
+    wrap_triton(_gate_forward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    return out
+
+
+@triton_op("horosphere::gate_joint_backward", mutates_args={})
+def _gate_joint_backward_op(joint: Tensor, factor: Tensor | None, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    rows, n = joint.shape[0], joint.shape[1] // 2
+    djoint = torch.empty((rows, 2 * n), dtype=joint.dtype, device=joint.device)
+    dfactor = torch.empty((rows,), dtype=torch.float32, device=joint.device)
+    args = (joint, joint, joint if factor is None else factor, grad, djoint, djoint, dfactor, 2 * n, n, factor is not None, c, _block(n))
+    wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    return djoint, dfactor
 
 
 class _GateJoint(torch.autograd.Function):
-    """Gate and up side by side in one tensor, as the experts' product leaves them; so is the gradient."""
-
     @staticmethod
     def forward(ctx: Any, joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
         ctx.save_for_backward(joint, factor)
         ctx.c = c
-        return _gate_forward_op(*joint.chunk(2, -1), factor, c)
+        return _gate_joint_forward_op(joint, factor, c)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         joint, factor = ctx.saved_tensors
-        both, dfactor = _gate_backward_op(*joint.chunk(2, -1), factor, _rows(grad), ctx.c)
-        return both, None if factor is None else dfactor.view_as(factor).to(factor.dtype), None
-
-
-def gate(gate: Tensor, up: Tensor, c: float) -> Tensor:
-    out: Tensor = _Gate.apply(_rows(gate), _rows(up), None, c)
-    return out.view(gate.shape)
+        djoint, dfactor = _gate_joint_backward_op(joint, factor, _rows(grad), ctx.c)
+        return djoint, None if factor is None else dfactor.view_as(factor).to(factor.dtype), None
 
 
 def gate_joint(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
-    out: Tensor = _GateJoint.apply(_rows(joint), factor, c)
+    """Gate and up side by side, as the experts' product leaves them; so is the gradient."""
+    out: Tensor = _GateJoint.apply(_rows(joint), None if factor is None else factor.contiguous(), c)
     return out.view(*joint.shape[:-1], -1)
 
 
-# -- heads: scale·[∓x_t, rotated x], and its averages back on the manifold ----------------------------------------------
+# -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles -------------------------
+
+
+@triton.jit
+def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What brings a point onto its rounded time (`Lorentz.heads`)."""
+    rounded = (scale * time).to(dtype).to(tl.float32) / scale
+    fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
+    return tl.where(C * r2 > 1.0, fit, 1.0)
 
 
 @triton.jit
 def _heads_forward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, rows, length, heads, batch_stride, token_stride, head_stride, angle_batch,
-    START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, N: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, START: tl.constexpr, TURNED: tl.constexpr,
+    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i < N)
+    inside = (head < H) & (i < N)
     live = inside & (i > 0)
-    token = row // heads
-    batch, place, head = token // length, token % length, row % heads
-    start = u_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
-    x = tl.load(start + i, mask=live, other=0.0).to(tl.float32)
+    at = token * H * N + head * N
+    x = tl.load(u_ptr + at + i, mask=live, other=0.0).to(tl.float32)
     r2 = tl.sum(x * x, 1)[:, None]
     time = tl.sqrt(1.0 / C + r2)
     y = x
     if TURNED > 0:
-        turns = live & (i >= START) & (i < START + TURNED)
+        turns = (i >= START) & (i < START + TURNED)
         partner = START + (i - START + TURNED // 2) % TURNED
-        other = tl.load(start + partner, mask=turns & (partner > 0), other=0.0).to(tl.float32)
-        angle = (batch * angle_batch + place) * TURNED + i - START
+        angle = (token % angles) * TURNED + i - START
         cos = tl.load(cos_ptr + angle, mask=turns, other=1.0)
         sin = tl.load(sin_ptr + angle, mask=turns, other=0.0)
-        y = x * cos + other * sin
+        y = x * cos + tl.load(u_ptr + at + partner, mask=inside & turns & (partner > 0), other=0.0).to(tl.float32) * sin
     scale = 1.0
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
     if FIT:
-        rounded = (scale * time).to(out_ptr.dtype.element_ty).to(tl.float32) / scale
-        fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
-        y = y * tl.where(C * r2 > 1.0, fit, 1.0)
-    tl.store(out_ptr + row.to(tl.int64) * N + i, tl.where(i == 0, SIGN * scale * time, scale * y), mask=inside)
+        y = y * _fitted(time, r2, scale, C, out_ptr.dtype.element_ty)
+    tl.store(out_ptr + at + i, tl.where(i == 0, SIGN * scale * time, scale * y), mask=inside)
 
 
 @triton.jit
 def _heads_backward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, rows, length, heads, batch_stride, token_stride, head_stride, angle_batch,
-    grad_batch, grad_token, grad_head, START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles, length, grad_batch, grad_token, grad_head, H: tl.constexpr,
+    N: tl.constexpr, START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i < N)
+    inside = (head < H) & (i < N)
     live = inside & (i > 0)
-    token = row // heads
-    batch, place, head = token // length, token % length, row % heads
-    start = u_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
-    grad_start = grad_ptr + batch.to(tl.int64) * grad_batch + place.to(tl.int64) * grad_token + head * grad_head
-    x = tl.load(start + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_start + i, mask=inside, other=0.0).to(tl.float32)
+    at = token * H * N + head * N
+    grad_at = (token // length) * grad_batch + (token % length) * grad_token + head * grad_head
+    x = tl.load(u_ptr + at + i, mask=live, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + grad_at + i, mask=live, other=0.0).to(tl.float32)
+    dtime = SIGN * tl.load(grad_ptr + grad_at, mask=head < H, other=0.0).to(tl.float32)
     time = tl.sqrt(1.0 / C + tl.sum(x * x, 1)[:, None])
-    dtime = SIGN * tl.sum(tl.where(i == 0, grad, 0.0), 1)[:, None]
-    dx = tl.where(live, grad, 0.0)
+    dx = grad
     y = x
     if TURNED > 0:
-        turns = live & (i >= START) & (i < START + TURNED)
+        turns = (i >= START) & (i < START + TURNED)
         partner = START + (i - START + TURNED // 2) % TURNED
-        angle = (batch * angle_batch + place) * TURNED - START
+        angle = (token % angles) * TURNED - START
         cos = tl.load(cos_ptr + angle + i, mask=turns, other=1.0)
         back = tl.load(sin_ptr + angle + partner, mask=turns, other=0.0)
-        dx = dx * cos + tl.load(grad_start + partner, mask=turns & (partner > 0), other=0.0).to(tl.float32) * back
+        paired = inside & turns & (partner > 0)
+        dx = grad * cos + tl.load(grad_ptr + grad_at + partner, mask=paired, other=0.0).to(tl.float32) * back
         if SCALE:
-            other = tl.load(start + partner, mask=turns & (partner > 0), other=0.0).to(tl.float32)
-            y = x * cos + other * tl.load(sin_ptr + angle + i, mask=turns, other=0.0)
+            sin = tl.load(sin_ptr + angle + i, mask=turns, other=0.0)
+            y = x * cos + tl.load(u_ptr + at + partner, mask=paired, other=0.0).to(tl.float32) * sin
     scale = 1.0
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
-        dscale = dtime * time + tl.sum(tl.where(live, grad * y, 0.0), 1)[:, None]
-        tl.store(dscale_ptr + row, dscale, mask=row < rows)
-    tl.store(du_ptr + row.to(tl.int64) * N + i, tl.where(live, scale * (dx + dtime * x / time), 0.0), mask=inside)
+        tl.store(dscale_ptr + token, tl.sum(tl.sum(grad * y, 1)[:, None] + tl.where(head < H, dtime * time, 0.0)))
+    tl.store(du_ptr + at + i, tl.where(live, scale * (dx + dtime / time * x), 0.0), mask=inside)
 
 
-def _tile(n: int) -> tuple[int, int]:
-    """Rows and columns of a tile of heads."""
-    block = _block(n)
-    return max(1, 2048 // block), block
+def _tile(heads: int, n: int) -> dict[str, int]:
+    size = _block(heads) * _block(n)
+    return {"HEADS": _block(heads), "BLOCK": _block(n), "num_warps": min(8, max(1, size // 512))}
 
 
 @triton_op("horosphere::heads_forward", mutates_args={})
 def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
     batch, length, heads, n = u.shape
     out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
-    rows, (tile, block) = batch * length * heads, _tile(n)
-    turned, angle_batch = (0, 0) if cos is None else (cos.shape[-1], length if cos.shape[0] > 1 else 0)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
-    fit = u.dtype in (torch.bfloat16, torch.float16)
-    choices = (start, turned, scale is not None, -1.0 if query else 1.0, fit, c, n, tile, block)
-    wrap_triton(_heads_forward)[(triton.cdiv(rows, tile),)](*pointers, rows, length, heads, *u.stride()[:3], angle_batch, *choices, num_warps=4)
+    angles, turned = (1, 0) if cos is None else (cos.shape[0] * cos.shape[1], cos.shape[-1])
+    choices = (heads, n, start, turned, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
+    wrap_triton(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_tile(heads, n))
     return out
 
 
@@ -529,14 +535,12 @@ def _heads_backward_op(
     u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, grad: Tensor, query: bool, start: int, c: float
 ) -> tuple[Tensor, Tensor]:
     batch, length, heads, n = u.shape
-    rows, (tile, block) = batch * length * heads, _tile(n)
     du = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
-    dscale = torch.empty((rows if scale is not None else 1,), dtype=torch.float32, device=u.device)
-    turned, angle_batch = (0, 0) if cos is None else (cos.shape[-1], length if cos.shape[0] > 1 else 0)
+    dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, grad, du, dscale)
-    choices = (start, turned, scale is not None, -1.0 if query else 1.0, c, n, tile, block)
-    strides = (*u.stride()[:3], angle_batch, *grad.stride()[:3])
-    wrap_triton(_heads_backward)[(triton.cdiv(rows, tile),)](*pointers, rows, length, heads, *strides, *choices, num_warps=4)
+    angles, turned = (1, 0) if cos is None else (cos.shape[0] * cos.shape[1], cos.shape[-1])
+    choices = (heads, n, start, turned, scale is not None, -1.0 if query else 1.0, c)
+    wrap_triton(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_tile(heads, n))
     return du, dscale
 
 
@@ -558,52 +562,150 @@ class _Heads(torch.autograd.Function):
 def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
     """(B, T, H, n) -> (B, T, H, n); slots from `start` on are turned by the angles."""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
-    out: Tensor = _Heads.apply(u if u.stride(-1) == 1 else u.contiguous(), cos, sin, scale, query, start, c)
+    out: Tensor = _Heads.apply(u.contiguous(), cos, sin, scale, query, start, c)
     return out
+
+
+# -- keys and values of latent attention: k = [k_t, W_k z, one rotated key for all heads], v = [v_t, W_v z] -----------------
+
+
+@triton.jit
+def _keys_values_forward(  # type: ignore[no-untyped-def]
+    kv_ptr, key_ptr, k_ptr, v_ptr, H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr,
+    C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    i = tl.arange(0, BLOCK)[None, :]
+    row = token * H + head
+    own = (head < H) & (i > 0) & (i < NOPE)
+    x = tl.load(kv_ptr + row * (NOPE + VALUE) + i, mask=own, other=0.0).to(tl.float32)
+    x += tl.load(key_ptr + token * ROPE + i - NOPE, mask=(i >= NOPE) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
+    r2 = tl.sum(x * x, 1)[:, None]
+    time = tl.sqrt(1.0 / C + r2)
+    if FIT:
+        x = x * _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
+    tl.store(k_ptr + row * (NOPE + ROPE) + i, tl.where(i == 0, time, x), mask=(head < H) & (i < NOPE + ROPE))
+    v = tl.load(kv_ptr + row * (NOPE + VALUE) + NOPE + i, mask=(head < H) & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
+    r2 = tl.sum(v * v, 1)[:, None]
+    time = tl.sqrt(1.0 / C + r2)
+    if FIT:
+        v = v * _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
+    tl.store(v_ptr + row * VALUE + i, tl.where(i == 0, time, v), mask=(head < H) & (i < VALUE))
+
+
+@triton.jit
+def _keys_values_backward(  # type: ignore[no-untyped-def]
+    kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr, length, k_batch, k_token, k_head, v_batch, v_token, v_head, H: tl.constexpr,
+    NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    i = tl.arange(0, BLOCK)[None, :]
+    row = token * H + head
+    here = head < H
+    x = tl.load(kv_ptr + row * (NOPE + VALUE) + i, mask=here & (i > 0) & (i < NOPE), other=0.0).to(tl.float32)
+    x += tl.load(key_ptr + token * ROPE + i - NOPE, mask=here & (i >= NOPE) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
+    at = (token // length) * k_batch + (token % length) * k_token + head * k_head
+    dx = tl.load(dk_ptr + at + i, mask=here & (i > 0) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
+    dtime = tl.load(dk_ptr + at, mask=here, other=0.0).to(tl.float32)
+    dx += dtime / tl.sqrt(1.0 / C + tl.sum(x * x, 1)[:, None]) * x
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + i, tl.where(i > 0, dx, 0.0), mask=here & (i < NOPE))
+    j = tl.arange(0, BLOCK)
+    tl.store(dkey_ptr + token * ROPE + j - NOPE, tl.sum(dx, 0), mask=(j >= NOPE) & (j < NOPE + ROPE))
+    v = tl.load(kv_ptr + row * (NOPE + VALUE) + NOPE + i, mask=here & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
+    at = (token // length) * v_batch + (token % length) * v_token + head * v_head
+    dv = tl.load(dv_ptr + at + i, mask=here & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
+    dtime = tl.load(dv_ptr + at, mask=here, other=0.0).to(tl.float32)
+    dv += dtime / tl.sqrt(1.0 / C + tl.sum(v * v, 1)[:, None]) * v
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + NOPE + i, tl.where(i > 0, dv, 0.0), mask=here & (i < VALUE))
+
+
+@triton_op("horosphere::keys_values_forward", mutates_args={})
+def _keys_values_forward_op(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    batch, length, heads, width = kv.shape
+    rope = key.shape[-1]
+    k = torch.empty((batch, length, heads, nope + rope), dtype=kv.dtype, device=kv.device)
+    v = torch.empty((batch, length, heads, width - nope), dtype=kv.dtype, device=kv.device)
+    choices = (heads, nope, rope, width - nope, kv.dtype in HALF, c)
+    wrap_triton(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_tile(heads, max(nope + rope, width - nope)))
+    return k, v
+
+
+@triton_op("horosphere::keys_values_backward", mutates_args={})
+def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    batch, length, heads, width = kv.shape
+    rope = key.shape[-1]
+    dkv = torch.empty((batch, length, heads, width), dtype=kv.dtype, device=kv.device)
+    dkey = torch.empty((batch, length, rope), dtype=key.dtype, device=kv.device)
+    choices = (heads, nope, rope, width - nope, c)
+    strides = (*dk.stride()[:3], *dv.stride()[:3])
+    tile = _tile(heads, max(nope + rope, width - nope))
+    wrap_triton(_keys_values_backward)[(batch * length,)](kv, key, dk, dv, dkv, dkey, length, *strides, *choices, **tile)
+    return dkv, dkey
+
+
+class _KeysValues(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(kv, key)
+        ctx.nope, ctx.c = nope, c
+        return _keys_values_forward_op(kv, key, nope, c)
+
+    @staticmethod
+    def backward(ctx: Any, dk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
+        kv, key = ctx.saved_tensors
+        dk, dv = (g if g.stride(-1) == 1 else g.contiguous() for g in (dk, dv))
+        return *_keys_values_backward_op(kv, key, dk, dv, ctx.nope, ctx.c), None, None
+
+
+def keys_values(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    """(B, T, H, nope + value), (B, T, rope) -> (B, T, H, nope + rope), (B, T, H, value)"""
+    k, v = _KeysValues.apply(kv.contiguous(), key.contiguous(), nope, c)
+    return k, v
+
+
+# -- centre: averages of heads back on the manifold -----------------------------------------------------------------------
 
 
 @triton.jit
 def _centre_forward(  # type: ignore[no-untyped-def]
-    z_ptr, out_ptr, rows, length, heads, batch_stride, token_stride, head_stride, C: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
+    z_ptr, out_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i < N)
-    token = row // heads
-    batch, place, head = token // length, token % length, row % heads
-    start = z_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
-    z = tl.load(start + i, mask=inside, other=0.0).to(tl.float32)
+    inside = (head < H) & (i < N)
+    at = (token // length) * batch_stride + (token % length) * token_stride + head * head_stride
+    z = tl.load(z_ptr + at + i, mask=inside, other=0.0).to(tl.float32)
     length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
-    tl.store(out_ptr + row.to(tl.int64) * N + i, z * tl.rsqrt(tl.maximum(length2, 1.0)), mask=inside)
+    tl.store(out_ptr + token * H * N + head * N + i, z * tl.rsqrt(tl.maximum(length2, 1.0)), mask=inside)
 
 
 @triton.jit
 def _centre_backward(  # type: ignore[no-untyped-def]
-    z_ptr, grad_ptr, dz_ptr, rows, length, heads, batch_stride, token_stride, head_stride, C: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    z_ptr, grad_ptr, dz_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # int32: 64-bit divisions cost more than the memory
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i < N)
-    token = row // heads
-    batch, place, head = token // length, token % length, row % heads
-    start = z_ptr + batch.to(tl.int64) * batch_stride + place.to(tl.int64) * token_stride + head * head_stride
-    z = tl.load(start + i, mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row.to(tl.int64) * N + i, mask=inside, other=0.0).to(tl.float32)
+    inside = (head < H) & (i < N)
+    at = (token // length) * batch_stride + (token % length) * token_stride + head * head_stride
+    z = tl.load(z_ptr + at + i, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + token * H * N + head * N + i, mask=inside, other=0.0).to(tl.float32)
     length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
     inverse = tl.rsqrt(tl.maximum(length2, 1.0))
-    dlength2 = -0.5 * inverse * inverse * inverse * tl.sum(grad * z, 1)[:, None]
-    dcone = tl.where(length2 > 1.0, 2.0 * C * dlength2, 0.0)
-    tl.store(dz_ptr + row.to(tl.int64) * N + i, grad * inverse + tl.where(i == 0, dcone * z, -dcone * z), mask=inside)
+    cone = tl.where(length2 > 1.0, -C * inverse * inverse * inverse * tl.sum(grad * z, 1)[:, None], 0.0)
+    tl.store(dz_ptr + token * H * N + head * N + i, grad * inverse + tl.where(i == 0, cone * z, -cone * z), mask=inside)
 
 
 @triton_op("horosphere::centre_forward", mutates_args={})
 def _centre_forward_op(z: Tensor, c: float) -> Tensor:
     batch, length, heads, n = z.shape
     out = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
-    rows, (tile, block) = batch * length * heads, _tile(n)
-    wrap_triton(_centre_forward)[(triton.cdiv(rows, tile),)](z, out, rows, length, heads, *z.stride()[:3], c, n, tile, block, num_warps=4)
+    wrap_triton(_centre_forward)[(batch * length,)](z, out, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
     return out
 
 
@@ -611,8 +713,7 @@ def _centre_forward_op(z: Tensor, c: float) -> Tensor:
 def _centre_backward_op(z: Tensor, grad: Tensor, c: float) -> Tensor:
     batch, length, heads, n = z.shape
     dz = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
-    rows, (tile, block) = batch * length * heads, _tile(n)
-    wrap_triton(_centre_backward)[(triton.cdiv(rows, tile),)](z, grad, dz, rows, length, heads, *z.stride()[:3], c, n, tile, block, num_warps=4)
+    wrap_triton(_centre_backward)[(batch * length,)](z, grad, dz, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
     return dz
 
 
@@ -792,8 +893,9 @@ def mixture(
     y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, c: float
 ) -> Tensor:
     """y (N·k, n) sorted by expert, place (N·k,) of each pair in it, weight and factor (N, k) fp32, shared (S, N, n), its factor (S,) -> (N, n)"""
-    out: Tensor = _Mixture.apply(y, place, weight.contiguous(), factor, shared, shared_factor, c)
+    shared = None if shared is None else shared.contiguous()
+    out: Tensor = _Mixture.apply(y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, c)
     return out
 
 
-__all__ = ["centre", "gate", "gate_joint", "heads", "mixture", "norm", "residual", "residual_norm"]
+__all__ = ["centre", "gate", "gate_joint", "heads", "keys_values", "mixture", "norm", "residual", "residual_norm"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Manifold
 from horosphere.nn.attention import Mask, Temperature, attend, slot_centre, slot_heads
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear, SlotNorm
+from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels
 
 
 class LatentAttention(nn.Module):
@@ -68,7 +68,11 @@ class LatentAttention(nn.Module):
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
-        k, v = self.kv_b_proj(latent).unflatten(-1, (self.heads, -1)).split((self.nope, self.value), -1)
+        kv = self.kv_b_proj(latent).unflatten(-1, (self.heads, -1))
+        if fused(kv, self.manifold):
+            k, v = kernels.keys_values(kv, key.squeeze(2), self.nope, self.manifold.c)  # type: ignore[arg-type]
+            return k.transpose(1, 2), v.transpose(1, 2)
+        k, v = kv.split((self.nope, self.value), -1)
         k = torch.cat((k, key.expand(-1, -1, self.heads, -1)), -1)
         return slot_heads(k, self.manifold).transpose(1, 2), slot_heads(v, self.manifold).transpose(1, 2)
 

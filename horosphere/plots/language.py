@@ -68,7 +68,8 @@ def draw_token_radius(
             middle = [np.sqrt(b.lowest * b.highest) for b in tokens.bins]
             mean, std = [b.mean for b in tokens.bins], [b.std for b in tokens.bins]
             axes.errorbar(middle, mean, yerr=std, color=ACCENT, fmt="o-", markersize=5, linewidth=1.6, elinewidth=1, label="mean of a tenth")
-            axes.set(xscale="log", xlabel="times seen in training text")
+            axes.set(xscale="log", xlabel="times seen in the text")
+            axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
             axes.set_title(f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold")
             axes.grid()
             figure.draw_without_rendering()  # the layout must be settled before names look for room
@@ -104,14 +105,16 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
     """Tokens of each expert in units of the fair share, one row a layer."""
     times = (load.shares * load.shares.shape[1]).numpy()
     with style():
+        from matplotlib.colors import TwoSlopeNorm
         from matplotlib.ticker import MaxNLocator
 
         figure, axes = _figure(1.3 + 0.36 * len(layers))
-        image = axes.imshow(times, cmap="cividis", vmin=0, vmax=max(2.0, times.max()), aspect="auto")
+        scale = TwoSlopeNorm(1, 0, max(2.0, times.max()))  # the fair share is white
+        image = axes.imshow(times, cmap="PuOr_r", norm=scale, aspect="auto")
         if times.size <= SPELLED:
             for (row, expert), value in np.ndenumerate(times):
-                color = INK if value > 0.6 * image.get_clim()[1] else PAPER
-                axes.text(expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
+                dark = not 0.15 < scale(value) < 0.85
+                axes.text(expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=PAPER if dark else INK)
         axes.set(yticks=range(len(layers)), yticklabels=[f"layer {layer}" for layer in layers], xlabel="expert")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         bar = figure.colorbar(image, ax=axes, label="times its fair share", pad=0.02)

@@ -13,6 +13,7 @@ from horosphere.measure.language import TokenStudy
 from horosphere.plots.language import Curve, draw_attention_distance, draw_curvatures, draw_curves, draw_expert_load, draw_ricci, draw_token_radius
 from horosphere.plots.report import Report
 from horosphere.plots.style import render
+from horosphere.train.engine import METRICS, RUN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,66 +31,76 @@ class LanguageRun:
     seconds: float  # of training
     sample: str  # what it writes
 
+    @staticmethod
+    def read(name: str, folder: str | Path, sample: str, twin_of: str | None = None) -> LanguageRun:
+        """From the run.json and metrics.jsonl of a run."""
+        about = json.loads((Path(folder) / RUN).read_text(encoding="utf-8"))
+        lines = [json.loads(line) for line in (Path(folder) / METRICS).read_text(encoding="utf-8").splitlines()]
+        evaluated = [line for line in lines if "eval_bits_per_byte" in line]
+        a_step = about["training"]["batch"] * about["recipe"]["length"]
+        curve = Curve([line["step"] * a_step for line in evaluated], [line["eval_bits_per_byte"] for line in evaluated], twin_of)
+        return LanguageRun(name, about["recipe"]["parameters"], curve, max(line.get("seconds", 0.0) for line in lines), sample)
+
     @property
     def bits_per_byte(self) -> float:
         return self.curve.bits_per_byte[-1]
 
 
-def read_curve(run: str | Path, tokens_per_step: int, twin_of: str | None = None) -> Curve:
-    """Validation bits per byte along a run, from its metrics.jsonl."""
-    lines = map(json.loads, (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    steps, bits = zip(*((line["step"], line["eval_bits_per_byte"]) for line in lines if "eval_bits_per_byte" in line), strict=True)
-    return Curve([step * tokens_per_step for step in steps], bits, twin_of)
+@dataclass(frozen=True)
+class Duel:
+    """A model on the hyperboloid and its flat twin, one run each."""
 
+    curved: LanguageRun
+    flat: LanguageRun
 
-def verdict(curved: LanguageRun, flat: LanguageRun) -> str:
-    """Who predicts better, and how much one run of each can say."""
-    gap = flat.bits_per_byte - curved.bits_per_byte
-    if f"{curved.bits_per_byte:.3f}" == f"{flat.bits_per_byte:.3f}":
-        found = f"{curved.name} and its flat twin {flat.name} are level at {flat.bits_per_byte:.3f} bits per byte."
-    elif gap > 0:
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and cells of the table a person reads, the better model first."""
+        rows = sorted((self.curved, self.flat), key=lambda run: run.bits_per_byte)
+        cells = [[r.name, f"{r.parameters:,}", f"{r.curve.tokens[-1]:,}", f"{r.bits_per_byte:.3f}", f"{r.seconds:.0f} s"] for r in rows]
+        return ["model", "parameters", "tokens read", "bits/byte ↓", "time"], cells
+
+    def verdict(self) -> str:
+        """Who predicts better, and how much one run of each can say."""
+        curved, flat = self.curved, self.flat
+        gap = flat.bits_per_byte - curved.bits_per_byte
         found = f"{curved.name} beats its flat twin {flat.name} by {gap:.3f} bits per byte."
-    else:
-        found = f"{curved.name} loses to its flat twin {flat.name} by {-gap:.3f} bits per byte: curvature does not pay in this run."
-    return f"{found} One run of each says nothing about chance."
+        if f"{abs(gap):.3f}" == "0.000":
+            found = f"{curved.name} and its flat twin {flat.name} are level."
+        elif gap < 0:
+            found = f"{curved.name} loses to its flat twin {flat.name} by {-gap:.3f} bits per byte: curvature does not pay in this run."
+        return f"{found} One run of each says nothing about chance."
 
 
-def language_cells(curved: LanguageRun, flat: LanguageRun) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of the table a person reads, the better model first."""
-    rows = sorted((curved, flat), key=lambda run: run.bits_per_byte)
-    cells = [[r.name, f"{r.parameters:,}", f"{r.curve.tokens[-1]:,}", f"{r.bits_per_byte:.3f}", f"{r.seconds:.0f} s"] for r in rows]
-    return ["model", "parameters", "tokens read", "bits/byte ↓", "time"], cells
-
-
-def add_language(report: Report, text: str, curved: LanguageRun, flat: LanguageRun, study: TokenStudy) -> None:
+def add_language(report: Report, text: str, duel: Duel, study: TokenStudy) -> None:
     """A curved and a flat model that learned the same text, and what the curved one became."""
+    runs = (duel.curved, duel.flat)
     report.section("Does curvature pay in a language model?")
     report.text(
-        f"{curved.name} lives on the hyperboloid; {flat.name} is its flat twin, the same code on another manifold. Both read the same tokens of {text} "
-        "in the same order. Bits per byte say how well a model predicts text it has never seen: lower is better, and 8 is knowing nothing."
+        f"{duel.curved.name} lives on the hyperboloid; {duel.flat.name} is its flat twin, the same code on another manifold. Both read the same "
+        f"tokens of {text} in the same order. Bits per byte say how well a model predicts text it has never seen: lower is better, and 8 is "
+        "knowing nothing."
     )
-    heads, cells = language_cells(curved, flat)
-    report.table(heads, cells, highlight=0, caption="The last evaluation on the held-out text. Both trained at the same time, on the same machine.")
-    report.text(verdict(curved, flat))
-    report.figure(draw_curves({run.name: run.curve for run in (curved, flat)}), "Learning curves; dashed: the flat twin.", "learning curves")
-    report.section("What they write")
-    report.table(["model", "sample"], [[run.name, " ".join(run.sample.split())] for run in (curved, flat)], caption="After the same first words.")
-    report.section("Inside the model")
+    heads, cells = duel.cells()
+    report.table(heads, cells, highlight=0, caption="At the end, on all of the held-out text. Both trained at the same time on the same machine.")
+    report.text(duel.verdict())
+    report.figure(draw_curves({run.name: run.curve for run in runs}), "Learning curves; dashed: the flat twin.", "learning curves")
+    for run in runs:
+        report.text(f"{run.name} writes: {' '.join(run.sample.split())}")
+    report.section(f"Inside {study.name}")
     for _, figure, caption in pictures(study):
         report.figure(figure, caption)
 
 
 def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
     """(name, picture, caption) of all there is to see in a model."""
-    both = [study] if study.twin is None else [study, study.twin]
-    near = "nearer the origin" if study.radius.correlation < 0 else "farther out, not nearer"
+    stats, correlation = study.stats[study.name], study.radius[study.name].correlation
+    near = "nearer the origin" if correlation < 0 else "farther out, not nearer"
     yield (
         "token-radius",
-        draw_token_radius({s.name: s.radius for s in both}, study.labels),
-        f"Distance of tokens from the origin. In {study.name} frequent ones lie {near} (rank correlation {study.radius.correlation:+.2f}). In a hierarchy "
-        "the generic is near the origin and the specific far out; a table where all tokens start alike and frequent ones move most shows the opposite.",
+        draw_token_radius(study.radius, study.labels),
+        f"Distance of tokens from the origin. In {study.name} frequent ones lie {near} (rank correlation {correlation:+.2f}). In a hierarchy "
+        "the generic is near the origin and the specific far out; where all start alike and frequent tokens have moved most, it is the opposite.",
     )
-    stats = study.stats
     if stats.curvatures:
         yield (
             "expert-curvatures",
@@ -104,7 +115,7 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
         )
     yield (
         "attention-distance",
-        draw_attention_distance({s.name: s.stats.attention_distance for s in both}, stats.length),
+        draw_attention_distance({name: s.attention_distance for name, s in study.stats.items()}, stats.length),
         f"How many tokens back heads look, in rows of {stats.length}.",
     )
     yield (
@@ -126,7 +137,7 @@ def require_study_place(out: str | Path, overwrite: bool = False) -> None:
 def save_study(study: TokenStudy, out: str | Path, overwrite: bool = False) -> None:
     """A page where the name ends in .html; else a folder of the page and its pictures."""
     require_study_place(out, overwrite)
-    report = Report(f"Inside {study.name}", f"{len(study.labels):,} tokens, {len(study.stats.attention_distance)} layers")
+    report = Report(f"Inside {study.name}", f"{len(study.labels):,} tokens, {len(study.stats[study.name].attention_distance)} layers")
     report.table(["instrument", "found"], study.rows())
     drawn = list(pictures(study))
     for _, figure, caption in drawn:

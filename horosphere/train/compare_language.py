@@ -236,7 +236,8 @@ class Training:
 def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bool, update: Update) -> None:
     """All of them, `jobs` at a time. When one fails, or on Ctrl-C, the others save and stop."""
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), **os.environ}  # processes that share cores must not fight for them
-    waiting, running, finished = list(trainings), dict[subprocess.Popen[bytes], tuple[Training, IO[bytes]]](), 0
+    waiting, finished = list(trainings), 0
+    running: dict[subprocess.Popen[bytes], tuple[Training, Any]] = {}  # with what it says on stderr
     try:
         while waiting or running:
             while waiting and len(running) < jobs:

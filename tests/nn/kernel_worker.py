@@ -108,6 +108,14 @@ def heads(dtype: torch.dtype, atol: float) -> None:
     agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.heads(u), [wide], atol)
 
 
+def keys_values(dtype: torch.dtype, atol: float) -> None:
+    def slow(kv: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = kv.split((10, 8), -1)
+        return L.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.heads(v)
+
+    agree(lambda kv, key: kernels.keys_values(kv, key, 10, C), slow, [random(2, 5, 3, 18, dtype=dtype), random(2, 5, 6, dtype=dtype, seed=1)], atol)
+
+
 def centre(dtype: torch.dtype, atol: float) -> None:
     points = L.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
     weights = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(DEVICE).softmax(-1)
@@ -139,7 +147,7 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     agree(lambda y, w: fast(y, w, None, None, None), lambda y, w: slow(y, w, None, None, None), [y, weight], atol)
 
 
-CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, centre, mixture)}
+CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, keys_values, centre, mixture)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:
