@@ -239,7 +239,7 @@ BAD_WORDS = {
     "measure volume tree.tsv": "invalid choice: 'volume'",
     "measure delta tree.tsv --nodes 3": "Give at least 4",
     "measure": "the following arguments are required: what, path",
-    "train helm": "invalid choice: 'train'",
+    "trian helm": "invalid choice: 'trian'",
     "--colour": "unrecognized arguments: --colour",
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ENTRIES = 2**25  # attention weights in fp32 at once, 128 MB: rows are read in parts that need no more
 CHUNK = 2**24  # tokens counted at once
 READ = 32  # rows of held-out text that a run's model reads
+NEIGHBOURS = 10  # that a token is joined to
 EDGES = 300  # whose Ricci curvature is measured: the mean to about ±0.01, in seconds
 SEEN = 10  # a word seen less often is no example of anything
 SPACE = "␣"  # how a label shows one
@@ -266,11 +267,15 @@ def study(
     `progress(rows read by all models, note)`.
     """
     points, manifold = token_points(next(iter(models.values())))
-    ricci, noise = ricci_beside_noise(points[torch.from_numpy(np.flatnonzero(counts)).to(points.device)], manifold, seed, edges=edges)
+    seen = np.flatnonzero(counts)
+    if len(seen) <= NEIGHBOURS:
+        raise UserError(f"only {len(seen)} different tokens occur in the text, too few to say anything of them. Give more text.")
+    ricci, noise = ricci_beside_noise(points[torch.from_numpy(seen).to(points.device)], manifold, seed, neighbours=NEIGHBOURS, edges=edges)
     radius = {name: token_radius(*token_points(model), counts) for name, model in models.items()}
-    stats = {}
-    for number, (name, model) in enumerate(models.items()):
-        tick = (lambda done, note, before=number * len(tokens), name=name: progress(before + done, f"{name}, {note}")) if progress else None
+    stats: dict[str, LanguageStats] = {}
+    for name, model in models.items():
+        before = len(stats) * len(tokens)
+        tick = (lambda done, note, name=name, before=before: progress(before + done, f"{name}, {note}")) if progress else None
         stats[name] = inspect(model, tokens, tick)
     return TokenStudy(list(labels), radius, stats, ricci, noise)
 

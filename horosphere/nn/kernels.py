@@ -39,8 +39,8 @@ def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.conste
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-    y = x * tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    y = x * tl.where(live, tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     scale = tl.rsqrt(tl.sum(x * x, 0) / (n - 1) + EPS)
     time = tl.sqrt((1.0 / C + scale * scale * tl.sum(y * y, 0)) / n)
     tl.store(out_ptr + row * n + i, tl.where(i == 0, time, scale * y), mask=i < n)
@@ -52,12 +52,12 @@ def _norm_backward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    weight = tl.where(live, tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     dweight = tl.zeros((BLOCK,), tl.float32)
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = index + tl.zeros((), tl.int64)
-        x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        grad = tl.where(live, tl.load(grad_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         dtime = tl.load(grad_ptr + row * n).to(tl.float32)
         y = x * weight
         x2, y2, gy = tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(grad * y, 0)
@@ -67,7 +67,7 @@ def _norm_backward(  # type: ignore[no-untyped-def]
         dweight += scale * x * dy
         dx = scale * (weight * dy - x * (scale * scale * (gy + along * y2) / (n - 1)))
         if FORK:
-            dx += tl.load(fork_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+            dx += tl.where(live, tl.load(fork_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         tl.store(dx_ptr + row * n + i, dx, mask=i < n)
     tl.store(dweight_ptr + tl.program_id(0) * n + i, dweight, mask=i < n)
 
@@ -128,8 +128,8 @@ def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: t
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     w = tl.load(w_ptr).to(tl.float32)
     _, _, length2, floor = _joined(tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(x * y, 0), w, C)
     tl.store(out_ptr + row * n + i, (x + w * y) * (SCALE * tl.rsqrt(tl.maximum(length2, floor))), mask=i < n)
@@ -142,9 +142,9 @@ def _residual_backward(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    grad = tl.where(live, tl.load(grad_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     w = tl.load(w_ptr).to(tl.float32)
     yy, xy, gx, gy = tl.sum(y * y, 0), tl.sum(x * y, 0), tl.sum(grad * x, 0), tl.sum(grad * y, 0)
     x_time, y_time, length2, floor = _joined(tl.sum(x * x, 0), yy, xy, w, C)
@@ -207,11 +207,11 @@ def _residual_norm_forward(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     w = tl.load(w_ptr).to(tl.float32)
     z = x + w * y
-    normed = z * tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    normed = z * tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32)
     xx, yy, xy, norm2 = tl.sum(x * x, 0), tl.sum(y * y, 0), tl.sum(x * y, 0), tl.sum(normed * normed, 0)
     _, _, length2, floor = _joined(xx, yy, xy, w, C)
     factor = SCALE * tl.rsqrt(tl.maximum(length2, floor))
@@ -230,15 +230,15 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     w = tl.load(w_ptr).to(tl.float32)
-    weight = tl.load(weight_ptr + i, mask=live, other=0.0).to(tl.float32)
+    weight = tl.where(live, tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     dweight = tl.zeros((BLOCK,), tl.float32)
     dw = 0.0
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = index + tl.zeros((), tl.int64)
-        x = tl.load(x_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-        y = tl.load(y_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
-        fork = tl.load(fork_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+        x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        grad = tl.where(live, tl.load(grad_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        fork = tl.where(live, tl.load(fork_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         dtime_out = tl.load(grad_ptr + row * n).to(tl.float32)
         z = x + w * y
         weighed = weight * weight * z
@@ -320,8 +320,8 @@ def _gate_forward(gate_ptr, up_ptr, factor_ptr, out_ptr, stride, n, FACTOR: tl.c
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    gate = tl.load(gate_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + row * stride + (stride - n) + i, mask=live, other=0.0).to(tl.float32)
+    gate = tl.where(live, tl.load(gate_ptr + row * stride + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    up = tl.where(live, tl.load(up_ptr + row * stride + (stride - n) + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     factor = 1.0
     if FACTOR:
         factor = tl.load(factor_ptr + row).to(tl.float32)
@@ -332,14 +332,15 @@ def _gate_forward(gate_ptr, up_ptr, factor_ptr, out_ptr, stride, n, FACTOR: tl.c
 
 @triton.jit
 def _gate_backward(  # type: ignore[no-untyped-def]
-    gate_ptr, up_ptr, factor_ptr, grad_ptr, dgate_ptr, dup_ptr, dfactor_ptr, stride, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
+    gate_ptr, up_ptr, factor_ptr, grad_ptr, dgate_ptr, dup_ptr, dfactor_ptr, stride, n, JOINT: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    gate = tl.load(gate_ptr + row * stride + i, mask=live, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + row * stride + (stride - n) + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * n + i, mask=live, other=0.0).to(tl.float32)
+    gate = tl.where(live, tl.load(gate_ptr + row * stride + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    up = tl.where(live, tl.load(up_ptr + row * stride + (stride - n) + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    grad = tl.where(live, tl.load(grad_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     dtime = tl.load(grad_ptr + row * n).to(tl.float32)
     factor = 1.0
     if FACTOR:
@@ -353,7 +354,10 @@ def _gate_backward(  # type: ignore[no-untyped-def]
     dx = dh * y * open * (1.0 + x * (1.0 - open))
     dy = dh * x * open
     tl.store(dgate_ptr + row * stride + i, factor * dx, mask=i < n)
-    tl.store(dup_ptr + row * stride + (stride - n) + i, factor * dy, mask=i < n)
+    if JOINT:  # one tensor under two names would be two tensors to torch.compile
+        tl.store(dgate_ptr + row * stride + n + i, factor * dy, mask=i < n)
+    else:
+        tl.store(dup_ptr + row * stride + i, factor * dy, mask=i < n)
     if FACTOR:
         tl.store(dfactor_ptr + row, tl.sum(dx * gate + dy * up, 0) + dtime * factor / C)
 
@@ -374,7 +378,7 @@ def _gate_forward_op(gate: Tensor, up: Tensor, c: float) -> Tensor:
 def _gate_backward_op(gate: Tensor, up: Tensor, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
     rows, n = gate.shape
     dgate, dup = torch.empty((rows, n), dtype=gate.dtype, device=gate.device), torch.empty((rows, n), dtype=gate.dtype, device=gate.device)
-    args = (gate, up, gate, grad, dgate, dup, dgate, n, n, False, c, _block(n))
+    args = (gate, up, gate, grad, dgate, dup, gate, n, n, False, False, c, _block(n))
     wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
     return dgate, dup
 
@@ -411,7 +415,7 @@ def _gate_joint_backward_op(joint: Tensor, factor: Tensor | None, grad: Tensor, 
     rows, n = joint.shape[0], joint.shape[1] // 2
     djoint = torch.empty((rows, 2 * n), dtype=joint.dtype, device=joint.device)
     dfactor = torch.empty((rows,), dtype=torch.float32, device=joint.device)
-    args = (joint, joint, joint if factor is None else factor, grad, djoint, djoint, dfactor, 2 * n, n, factor is not None, c, _block(n))
+    args = (joint, joint, joint if factor is None else factor, grad, djoint, joint, dfactor, 2 * n, n, True, factor is not None, c, _block(n))
     wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
     return djoint, dfactor
 
@@ -448,70 +452,96 @@ def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ign
 
 
 @triton.jit
+def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Slots START … START + WIDTH of all heads as fp32; nothing where the time is. Whole aligned pieces, so that loads are wide."""
+    i = tl.arange(0, BLOCK)[None, :]
+    x = tl.load(ptr + at + START + i, mask=(head < H) & (i < WIDTH), other=0.0).to(tl.float32)
+    return tl.where(START + i > 0, x, 0.0)
+
+
+@triton.jit
 def _heads_forward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, START: tl.constexpr, TURNED: tl.constexpr,
-    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr,
+    TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
-    i = tl.arange(0, BLOCK)[None, :]
-    inside = (head < H) & (i < N)
-    live = inside & (i > 0)
     at = token * H * N + head * N
-    x = tl.load(u_ptr + at + i, mask=live, other=0.0).to(tl.float32)
-    r2 = tl.sum(x * x, 1)[:, None]
+    r2 = tl.zeros((HEADS,), tl.float32)
+    if STILL > 0:
+        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
+        r2 += tl.sum(x * x, 1)
+    if HALF_TURNED > 0:
+        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        r2 += tl.sum(one * one + two * two, 1)
+    r2 = r2[:, None]
     time = tl.sqrt(1.0 / C + r2)
-    y = x
-    if TURNED > 0:
-        turns = (i >= START) & (i < START + TURNED)
-        partner = START + (i - START + TURNED // 2) % TURNED
-        angle = (token % angles) * TURNED + i - START
-        cos = tl.load(cos_ptr + angle, mask=turns, other=1.0)
-        sin = tl.load(sin_ptr + angle, mask=turns, other=0.0)
-        y = x * cos + tl.load(u_ptr + at + partner, mask=inside & turns & (partner > 0), other=0.0).to(tl.float32) * sin
     scale = 1.0
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
+    fit = scale
     if FIT:
-        y = y * _fitted(time, r2, scale, C, out_ptr.dtype.element_ty)
-    tl.store(out_ptr + at + i, tl.where(i == 0, SIGN * scale * time, scale * y), mask=inside)
+        fit = scale * _fitted(time, r2, scale, C, out_ptr.dtype.element_ty)
+    if STILL > 0:
+        i = tl.arange(0, STILL_BLOCK)[None, :]
+        tl.store(out_ptr + at + i, tl.where(i == 0, SIGN * scale * time, fit * x), mask=(head < H) & (i < STILL))
+    if HALF_TURNED > 0:
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        angle = (token % angles) * 2 * HALF_TURNED + i
+        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
+        inside = (head < H) & (i < HALF_TURNED)
+        tl.store(out_ptr + at + STILL + i, tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)), mask=inside)
+        tl.store(out_ptr + at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
 
 
 @triton.jit
 def _heads_backward(  # type: ignore[no-untyped-def]
     u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles, length, grad_batch, grad_token, grad_head, H: tl.constexpr,
-    N: tl.constexpr, START: tl.constexpr, TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
-    i = tl.arange(0, BLOCK)[None, :]
-    inside = (head < H) & (i < N)
-    live = inside & (i > 0)
     at = token * H * N + head * N
     grad_at = (token // length) * grad_batch + (token % length) * grad_token + head * grad_head
-    x = tl.load(u_ptr + at + i, mask=live, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + grad_at + i, mask=live, other=0.0).to(tl.float32)
+    r2 = tl.zeros((HEADS,), tl.float32)
+    along = tl.zeros((HEADS,), tl.float32)  # grad · what it is the gradient of, without the scale
+    if STILL > 0:
+        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
+        g = _columns(grad_ptr, grad_at, head, H, 0, STILL, STILL_BLOCK)
+        r2 += tl.sum(x * x, 1)
+        along += tl.sum(g * x, 1)
+    if HALF_TURNED > 0:
+        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        g_one = _columns(grad_ptr, grad_at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        g_two = _columns(grad_ptr, grad_at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        angle = (token % angles) * 2 * HALF_TURNED + i
+        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
+        back_one = g_one * cos + g_two * sin
+        back_two = g_two * cos - g_one * sin
+        r2 += tl.sum(one * one + two * two, 1)
+        along += tl.sum(back_one * one + back_two * two, 1)
+    time = tl.sqrt(1.0 / C + r2)[:, None]
     dtime = SIGN * tl.load(grad_ptr + grad_at, mask=head < H, other=0.0).to(tl.float32)
-    time = tl.sqrt(1.0 / C + tl.sum(x * x, 1)[:, None])
-    dx = grad
-    y = x
-    if TURNED > 0:
-        turns = (i >= START) & (i < START + TURNED)
-        partner = START + (i - START + TURNED // 2) % TURNED
-        angle = (token % angles) * TURNED - START
-        cos = tl.load(cos_ptr + angle + i, mask=turns, other=1.0)
-        back = tl.load(sin_ptr + angle + partner, mask=turns, other=0.0)
-        paired = inside & turns & (partner > 0)
-        dx = grad * cos + tl.load(grad_ptr + grad_at + partner, mask=paired, other=0.0).to(tl.float32) * back
-        if SCALE:
-            sin = tl.load(sin_ptr + angle + i, mask=turns, other=0.0)
-            y = x * cos + tl.load(u_ptr + at + partner, mask=paired, other=0.0).to(tl.float32) * sin
     scale = 1.0
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
-        tl.store(dscale_ptr + token, tl.sum(tl.sum(grad * y, 1)[:, None] + tl.where(head < H, dtime * time, 0.0)))
-    tl.store(du_ptr + at + i, tl.where(live, scale * (dx + dtime / time * x), 0.0), mask=inside)
+        tl.store(dscale_ptr + token, tl.sum(along[:, None] + tl.where(head < H, dtime * time, 0.0)))
+    pull = dtime / time
+    if STILL > 0:
+        i = tl.arange(0, STILL_BLOCK)[None, :]
+        tl.store(du_ptr + at + i, scale * (g + pull * x), mask=(head < H) & (i < STILL))
+    if HALF_TURNED > 0:
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        inside = (head < H) & (i < HALF_TURNED)
+        tl.store(du_ptr + at + STILL + i, tl.where(STILL + i > 0, scale * (back_one + pull * one), 0.0), mask=inside)
+        tl.store(du_ptr + at + STILL + HALF_TURNED + i, scale * (back_two + pull * two), mask=inside)
 
 
 def _tile(heads: int, n: int) -> dict[str, int]:
@@ -519,14 +549,20 @@ def _tile(heads: int, n: int) -> dict[str, int]:
     return {"HEADS": _block(heads), "BLOCK": _block(n), "num_warps": min(8, max(1, size // 512))}
 
 
+def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
+    size = _block(heads) * (_block(still) if still else 0) + 2 * _block(heads) * (_block(half) if half else 0)
+    blocks = {"STILL_BLOCK": _block(max(still, 1)), "TURNED_BLOCK": _block(max(half, 1))}
+    return {"HEADS": _block(heads), **blocks, "num_warps": min(8, max(1, size // 512))}
+
+
 @triton_op("horosphere::heads_forward", mutates_args={})
 def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
     batch, length, heads, n = u.shape
     out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
-    angles, turned = (1, 0) if cos is None else (cos.shape[0] * cos.shape[1], cos.shape[-1])
-    choices = (heads, n, start, turned, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
-    wrap_triton(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_tile(heads, n))
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
+    choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
+    wrap_triton(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_split_tile(heads, still, half))
     return out
 
 
@@ -538,9 +574,9 @@ def _heads_backward_op(
     du = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, grad, du, dscale)
-    angles, turned = (1, 0) if cos is None else (cos.shape[0] * cos.shape[1], cos.shape[-1])
-    choices = (heads, n, start, turned, scale is not None, -1.0 if query else 1.0, c)
-    wrap_triton(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_tile(heads, n))
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
+    choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, c)
+    wrap_triton(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half))
     return du, dscale
 
 
@@ -572,21 +608,25 @@ def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None,
 @triton.jit
 def _keys_values_forward(  # type: ignore[no-untyped-def]
     kv_ptr, key_ptr, k_ptr, v_ptr, H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr,
-    C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+    C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
-    i = tl.arange(0, BLOCK)[None, :]
     row = token * H + head
-    own = (head < H) & (i > 0) & (i < NOPE)
-    x = tl.load(kv_ptr + row * (NOPE + VALUE) + i, mask=own, other=0.0).to(tl.float32)
-    x += tl.load(key_ptr + token * ROPE + i - NOPE, mask=(i >= NOPE) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
-    r2 = tl.sum(x * x, 1)[:, None]
+    x = _columns(kv_ptr, row * (NOPE + VALUE), head, H, 0, NOPE, NOPE_BLOCK)
+    j = tl.arange(0, ROPE_BLOCK)[None, :]
+    key = tl.load(key_ptr + token * ROPE + j, mask=j < ROPE, other=0.0).to(tl.float32)
+    r2 = (tl.sum(x * x, 1) + tl.sum(key * key))[:, None]
     time = tl.sqrt(1.0 / C + r2)
+    fit = 1.0 + 0.0 * r2
     if FIT:
-        x = x * _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
-    tl.store(k_ptr + row * (NOPE + ROPE) + i, tl.where(i == 0, time, x), mask=(head < H) & (i < NOPE + ROPE))
-    v = tl.load(kv_ptr + row * (NOPE + VALUE) + NOPE + i, mask=(head < H) & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
+        fit = _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
+    i = tl.arange(0, NOPE_BLOCK)[None, :]
+    tl.store(k_ptr + row * (NOPE + ROPE) + i, tl.where(i == 0, time, fit * x), mask=(head < H) & (i < NOPE))
+    tl.store(k_ptr + row * (NOPE + ROPE) + NOPE + j, fit * key, mask=(head < H) & (j < ROPE))
+    # the first slot of the value part is its time
+    i = tl.arange(0, VALUE_BLOCK)[None, :]
+    v = _columns(kv_ptr + NOPE, row * (NOPE + VALUE), head, H, 0, VALUE, VALUE_BLOCK)
     r2 = tl.sum(v * v, 1)[:, None]
     time = tl.sqrt(1.0 / C + r2)
     if FIT:
@@ -597,28 +637,36 @@ def _keys_values_forward(  # type: ignore[no-untyped-def]
 @triton.jit
 def _keys_values_backward(  # type: ignore[no-untyped-def]
     kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr, length, k_batch, k_token, k_head, v_batch, v_token, v_head, H: tl.constexpr,
-    NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
+    NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr,
+    ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
-    i = tl.arange(0, BLOCK)[None, :]
     row = token * H + head
     here = head < H
-    x = tl.load(kv_ptr + row * (NOPE + VALUE) + i, mask=here & (i > 0) & (i < NOPE), other=0.0).to(tl.float32)
-    x += tl.load(key_ptr + token * ROPE + i - NOPE, mask=here & (i >= NOPE) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
+    x = _columns(kv_ptr, row * (NOPE + VALUE), head, H, 0, NOPE, NOPE_BLOCK)
+    j = tl.arange(0, ROPE_BLOCK)[None, :]
+    key = tl.load(key_ptr + token * ROPE + j, mask=j < ROPE, other=0.0).to(tl.float32)
     at = (token // length) * k_batch + (token % length) * k_token + head * k_head
-    dx = tl.load(dk_ptr + at + i, mask=here & (i > 0) & (i < NOPE + ROPE), other=0.0).to(tl.float32)
-    dtime = tl.load(dk_ptr + at, mask=here, other=0.0).to(tl.float32)
-    dx += dtime / tl.sqrt(1.0 / C + tl.sum(x * x, 1)[:, None]) * x
-    tl.store(dkv_ptr + row * (NOPE + VALUE) + i, tl.where(i > 0, dx, 0.0), mask=here & (i < NOPE))
-    j = tl.arange(0, BLOCK)
-    tl.store(dkey_ptr + token * ROPE + j - NOPE, tl.sum(dx, 0), mask=(j >= NOPE) & (j < NOPE + ROPE))
-    v = tl.load(kv_ptr + row * (NOPE + VALUE) + NOPE + i, mask=here & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
+    time = tl.sqrt(1.0 / C + tl.sum(x * x, 1) + tl.sum(key * key))[:, None]
+    pull = tl.load(dk_ptr + at, mask=here, other=0.0).to(tl.float32) / time
+    i = tl.arange(0, NOPE_BLOCK)[None, :]
+    dx = _columns(dk_ptr, at, head, H, 0, NOPE, NOPE_BLOCK) + pull * x
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + i, dx, mask=here & (i < NOPE))
+    dkey = tl.load(dk_ptr + at + NOPE + j, mask=here & (j < ROPE), other=0.0).to(tl.float32) + pull * key
+    k = tl.arange(0, ROPE_BLOCK)
+    tl.store(dkey_ptr + token * ROPE + k, tl.sum(dkey, 0), mask=k < ROPE)
+    i = tl.arange(0, VALUE_BLOCK)[None, :]
+    v = _columns(kv_ptr + NOPE, row * (NOPE + VALUE), head, H, 0, VALUE, VALUE_BLOCK)
     at = (token // length) * v_batch + (token % length) * v_token + head * v_head
-    dv = tl.load(dv_ptr + at + i, mask=here & (i > 0) & (i < VALUE), other=0.0).to(tl.float32)
-    dtime = tl.load(dv_ptr + at, mask=here, other=0.0).to(tl.float32)
-    dv += dtime / tl.sqrt(1.0 / C + tl.sum(v * v, 1)[:, None]) * v
-    tl.store(dkv_ptr + row * (NOPE + VALUE) + NOPE + i, tl.where(i > 0, dv, 0.0), mask=here & (i < VALUE))
+    pull = tl.load(dv_ptr + at, mask=here, other=0.0).to(tl.float32) / tl.sqrt(1.0 / C + tl.sum(v * v, 1)[:, None])
+    dv = _columns(dv_ptr, at, head, H, 0, VALUE, VALUE_BLOCK) + pull * v
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + NOPE + i, dv, mask=here & (i < VALUE))
+
+
+def _latent_tile(heads: int, nope: int, rope: int, value: int) -> dict[str, int]:
+    blocks = {"NOPE_BLOCK": _block(nope), "ROPE_BLOCK": _block(rope), "VALUE_BLOCK": _block(value)}
+    return {"HEADS": _block(heads), **blocks, "num_warps": min(8, max(1, _block(heads) * sum(blocks.values()) // 512))}
 
 
 @triton_op("horosphere::keys_values_forward", mutates_args={})
@@ -628,7 +676,7 @@ def _keys_values_forward_op(kv: Tensor, key: Tensor, nope: int, c: float) -> tup
     k = torch.empty((batch, length, heads, nope + rope), dtype=kv.dtype, device=kv.device)
     v = torch.empty((batch, length, heads, width - nope), dtype=kv.dtype, device=kv.device)
     choices = (heads, nope, rope, width - nope, kv.dtype in HALF, c)
-    wrap_triton(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_tile(heads, max(nope + rope, width - nope)))
+    wrap_triton(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope))
     return k, v
 
 
@@ -640,7 +688,7 @@ def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, no
     dkey = torch.empty((batch, length, rope), dtype=key.dtype, device=kv.device)
     choices = (heads, nope, rope, width - nope, c)
     strides = (*dk.stride()[:3], *dv.stride()[:3])
-    tile = _tile(heads, max(nope + rope, width - nope))
+    tile = _latent_tile(heads, nope, rope, width - nope)
     wrap_triton(_keys_values_backward)[(batch * length,)](kv, key, dk, dv, dkv, dkey, length, *strides, *choices, **tile)
     return dkv, dkey
 
@@ -752,7 +800,7 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
     total = 0.0
     for j in tl.static_range(ACTIVE):
         pair = token * ACTIVE + j
-        y = tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(factor_ptr + pair)
         weight = tl.load(weight_ptr + pair)
@@ -760,7 +808,7 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
         time += weight * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += weight
     for j in tl.static_range(SHARED):
-        y = tl.load(shared_ptr + (j * tokens + token) * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(shared_factor_ptr + j)
         z += y
@@ -778,13 +826,13 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    grad = tl.load(grad_ptr + token * n + i, mask=live, other=0.0).to(tl.float32)
+    grad = tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     z = tl.zeros((BLOCK,), tl.float32)
     time = 0.0
     total = 0.0
     for j in tl.static_range(ACTIVE):
         pair = token * ACTIVE + j
-        y = tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(factor_ptr + pair)
         weight = tl.load(weight_ptr + pair)
@@ -792,7 +840,7 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
         time += weight * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += weight
     for j in tl.static_range(SHARED):
-        y = tl.load(shared_ptr + (j * tokens + token) * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(shared_factor_ptr + j)
         z += y
@@ -810,7 +858,7 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
     for j in tl.static_range(ACTIVE):
         pair = token * ACTIVE + j
         where = tl.load(place_ptr + pair)
-        y = tl.load(y_ptr + where * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(y_ptr + where * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         factor = 1.0
         if FACTOR:
             factor = tl.load(factor_ptr + pair)
@@ -823,7 +871,7 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
         if FACTOR:
             tl.store(dfactor_ptr + pair, -tl.sum(dy * y, 0) / factor)
     for j in tl.static_range(SHARED):
-        y = tl.load(shared_ptr + (j * tokens + token) * n + i, mask=live, other=0.0).to(tl.float32)
+        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         factor = 1.0
         if FACTOR:
             factor = tl.load(shared_factor_ptr + j)

@@ -249,7 +249,7 @@ def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bo
                 training, errors = running.pop(process)
                 finished += training.steps
                 if process.returncode:
-                    raise UserError(f"{training.folder}: {_last_line(errors, process.returncode)}")
+                    raise UserError(f"{training.entrant.name}: {_last_line(errors, process.returncode)}")
             names = ", ".join(training.folder.name for training, _ in running.values())
             update(finished + sum(training.done() for training, _ in running.values()), names)
     finally:

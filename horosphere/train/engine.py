@@ -28,6 +28,7 @@ from horosphere.files import require_new_folder, write_whole
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, norms, reshard, shard
+from horosphere.train.graphed import Graphed
 from horosphere.train.progress import progress
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
@@ -57,6 +58,9 @@ class Task(Protocol):
     def units(self, model: nn.Module) -> Sequence[nn.Module]:
         """The blocks of the model, to compile and to shard one by one."""
 
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        """Whether the loss of this batch may be replayed as a CUDA graph: no word to the host, no shape that depends on values."""
+
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -70,7 +74,7 @@ class EngineConfig:
     weight_decay: float = 0.01
     clip: float = 1.0  # largest length of the whole gradient
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # bf16: autocast over fp32 weights; auto: bf16 on CUDA
-    compile: bool | Literal["auto"] = "auto"  # block by block; auto: on CUDA
+    compile: bool | Literal["auto"] = "auto"  # block by block, and on one GPU the step as a CUDA graph; auto: on CUDA
     checkpointing: bool = False  # recompute activations in the backward: less memory, a third more work
     save_every: int = 1000
     keep: int = 2  # checkpoints
@@ -78,6 +82,9 @@ class EngineConfig:
     sample_every: int | None = None
     log_every: int = 10
     seed: int = 0
+
+    def compiled(self, device: torch.device) -> bool:
+        return self.compile is True or (self.compile == "auto" and device.type == "cuda")
 
     def check(self) -> None:
         for name in ("steps", "batch", "micro_batch", "save_every", "keep", "eval_every", "sample_every", "log_every"):
@@ -169,7 +176,7 @@ def _prepare(model: nn.Module, task: Task, config: EngineConfig, world: World) -
             raise UserError(f"checkpointing=true: {type(model).__name__} cannot recompute its activations; use checkpointing=false")
         model.gradient_checkpointing_enable()  # type: ignore[operator]
     units = task.units(model)
-    if config.compile is True or (config.compile == "auto" and world.device.type == "cuda"):
+    if config.compiled(world.device):
         for unit in units:
             unit.compile()
     if world.size > 1:
@@ -201,6 +208,8 @@ class _Loop:
         micro = config.micro_batch or share
         self.rows = [rows[i : i + micro] for i in range(0, share, micro)]
         self.share = share
+        alone = world.device.type == "cuda" and world.size == 1 and not config.checkpointing
+        self.graphed = Graphed(self._learn) if alone and config.compiled(world.device) else None
 
         self.done: int = state["step"]
         self.evaluation: dict[str, float] = state["evaluation"]
@@ -212,19 +221,25 @@ class _Loop:
         self.begin = time.perf_counter() - state["seconds"]
         self.clock, self.timed = time.perf_counter(), 0
 
+    def _learn(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Forward and backward of some rows of this process: their share of the gradient, and numbers to log."""
+        rows = next(iter(batch.values())).shape[0]
+        with self.precision():
+            loss, numbers = self.task.loss(self.model, batch)
+        (loss * (rows / self.share)).backward()
+        return {"loss": loss.detach(), **numbers}
+
     def step(self, step: int) -> None:
         """One step of the optimizer. Nothing here waits for the accelerator."""
         self._seed(step, self.world.rank)
         self.model.train()
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=self.graphed is None)
         for rows in self.rows:
             batch = {name: self._to_device(t) for name, t in self.task.batch(step, rows).items()}
-            with self.precision():
-                loss, numbers = self.task.loss(self.model, batch)
-            weight = len(rows) / self.share
-            (loss * weight).backward()
-            for name, value in {"loss": loss.detach(), **numbers}.items():
-                self._add(name, value * weight)
+            graphed = self.graphed is not None and len(rows) == len(self.rows[0]) and self.task.graphable(batch)
+            numbers = (self.graphed if graphed and self.graphed else self._learn)(batch)
+            for name, value in numbers.items():
+                self._add(name, value * (len(rows) / self.share))
         self._add("grad_norm", self._clip(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * schedule(step, self.config) * group.get("lr_scale", 1.0)

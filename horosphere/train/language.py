@@ -205,7 +205,7 @@ def validate(model: nn.Module, tokens: TokenFile, length: int, world: World, lim
     """
     rows = max(1, min(ROWS, LOGITS // (length * tokens.vocab_size)))
     windows = _windows(tokens, length, rows * world.size, limit)
-    if len(tokens) - 1 > length * world.size:  # else all read all, which leaves the ratios as they are
+    if min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size:  # else all read all, which leaves the ratios as they are
         windows = _share(windows, world)
     found = perplexity(
         model, windows, None, world.device, lambda part: model_inputs(part, packed_positions(part, tokens.bos)), progress if world.is_main else None

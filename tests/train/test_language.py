@@ -1,0 +1,443 @@
+"""Language models: recipes in one flat list, packed documents as if apart, runs that others can load, and mistakes told in one line."""
+
+import json
+import math
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+pytest.importorskip("transformers", reason="language models need transformers")
+
+from horosphere.data.tokens import TokenFile, Windows, windows_in_order
+from horosphere.errors import UserError
+from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
+from horosphere.train.distributed import World
+from horosphere.train.language import LanguageRecipe, LanguageTask, load, model_inputs, packed_positions, text_tokens, train, validate, write
+from horosphere.train.recipe import read_recipe, recipe_names
+from tests.train.tiny_language import SMALL, lines, write_text
+
+MODELS = ("helm-d-tiny", "helm-mice-tiny", "llama-tiny", "deepseek-tiny")
+EXPORT = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROSPHERE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("text") / "cats.txt")
+
+
+@pytest.fixture
+def recipe(text):
+    return lambda name="helm-d-tiny", *more: LanguageRecipe.read(name, [f"data={text}", *SMALL, *more])
+
+
+@pytest.fixture(scope="module")
+def run(text, tmp_path_factory):
+    """A run of HELM-MiCE that is done."""
+    folder = tmp_path_factory.mktemp("runs") / "mice"
+    train(LanguageRecipe.read("helm-mice-tiny", [f"data={text}", *SMALL]), folder, quiet=True, device="cpu")
+    return folder
+
+
+def untrained(recipe, seed=0):
+    """A model whose tokens differ more than at the start of a training."""
+    torch.manual_seed(seed)
+    corpus = recipe.corpus()
+    return HelmForCausalLM(replace(recipe, config={**recipe.config, "initializer_range": 0.2}).model_config(corpus)).eval(), corpus
+
+
+# -- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_goes_where_it_belongs_in_its_type(text):
+    found = LanguageRecipe.read(
+        "helm-d-tiny", [f"data={text}", "geometry=lorentz", "steps=500", "lr=1e-3", "num_hidden_layers=2", "expert_spread=1,3"]
+    )
+    assert (found.data, found.engine.steps, found.engine.lr) == (text, 500, 1e-3)
+    assert found.config == {"geometry": "lorentz", "num_hidden_layers": 2, "expert_spread": (1.0, 3.0)}
+    assert found.model_config(found.corpus()).num_hidden_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("learning=1", "there is no setting learning"),
+        ("num_hidden_layer=2", "did you mean num_hidden_layers"),
+        ("stepps=2", "did you mean steps"),
+        ("max_position_embeddings=9", "there is no setting max_position_embeddings"),
+        ("steps=many", "steps=many: it should be a whole number"),
+        ("hidden_size=0", "hidden_size=0: it must be at least 1"),
+        ("length=0", "length=0: it must be at least 1"),
+        ("geometry=spherical", "geometry=spherical: choose lorentz or euclidean"),
+        ("model=gpt", 'no model called "gpt"'),
+        ("lr=-1", "lr=-1.0: it must be positive"),
+        ("steps", "a setting is written key=value"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting, complaint):
+    with pytest.raises(UserError) as error:
+        LanguageRecipe.read("helm-d-tiny", [setting])
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_model_has_its_recipe_and_a_twin_differs_in_nothing_else():
+    assert set(recipe_names()) == {*HELM, *TWINS}
+    for name in recipe_names():
+        assert LanguageRecipe.read(name).model == name
+    for twin, helm in TWINS.items():
+        assert read_recipe(twin) == {**read_recipe(helm), "model": twin}
+
+
+def test_the_papers_training():
+    recipe = LanguageRecipe.read("helm-mice-1b")
+    assert recipe.length * recipe.engine.batch == pytest.approx(2.1e6, rel=0.01)
+    engine = recipe.engine
+    assert (engine.lr, engine.weight_decay, engine.warmup, engine.final, engine.clip, engine.precision) == (4e-4, 0.01, 0.03, 0.1, 1.0, "bf16")
+
+
+# -- packed documents -------------------------------------------------------------------------------------------------
+
+
+def test_positions_are_needed_only_where_documents_meet():
+    assert packed_positions(torch.tensor([[0, 5, 6], [7, 5, 6]]), bos=0) is None
+    assert packed_positions(torch.tensor([[0, 5, 6], [7, 0, 6]]), bos=0).tolist() == [[0, 1, 2], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("position", ["rotary", "learned"])
+def test_packed_documents_are_predicted_as_if_apart(recipe, name, position):
+    model, corpus = untrained(recipe(name, f"position={position}"))
+    sizes = (5, 1, 7, 3)
+    packed = torch.randint(1, 300, (2, 16), generator=torch.Generator().manual_seed(0))
+    packed[:, [5, 6, 13]] = corpus.train.bos
+    with torch.no_grad():
+        together = model(**model_inputs(packed, packed_positions(packed, corpus.train.bos))).logits
+        plain = model(**model_inputs(packed, None)).logits
+        apart = torch.cat([model(part, use_cache=False).logits for part in packed.split(sizes, 1)], 1)
+    torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(plain, apart, atol=1e-2)
+
+
+def test_the_tasks_loss_is_the_mean_over_documents_kept_apart(recipe, tmp_path):
+    small = recipe("helm-d-tiny", "length=64")
+    model, corpus = untrained(small)
+    task = LanguageTask(small, corpus, World(rank=1), tmp_path)
+    batch = task.batch(0, range(4))
+    assert "position_ids" in batch
+    nats = []
+    for row in batch["tokens"]:
+        starts = [0, *(t for t in range(1, 64) if row[t] == corpus.train.bos), 64]
+        for start, end in zip(starts, starts[1:], strict=False):
+            logits = model(row[None, start:end], use_cache=False).logits[0]
+            nats.append(F.cross_entropy(logits, row[start + 1 : end + 1], reduction="sum"))
+    loss, _ = task.loss(model, batch)
+    assert loss.item() == pytest.approx(sum(nats).item() / (4 * 64), rel=1e-4)
+
+
+def test_a_window_within_a_document_takes_the_fast_path(recipe, tmp_path):
+    small = recipe("helm-d-tiny", "length=4")
+    task = LanguageTask(small, small.corpus(), World(rank=1), tmp_path)
+    batches = [task.batch(step, range(1)) for step in range(40)]
+    inner = [(batch["tokens"][:, 1:-1] == 0).any().item() for batch in batches]
+    assert [("position_ids" in batch) for batch in batches] == inner
+    assert len(set(inner)) == 2
+
+
+# -- validation -------------------------------------------------------------------------------------------------------
+
+
+def stream(count):
+    numbers = np.random.default_rng(0).integers(1, 300, count).astype(np.uint16)
+    numbers[::23] = 0
+    return TokenFile(numbers, 0, 320, 3 * count, 1)
+
+
+def test_validation_is_the_mean_cost_of_every_token(recipe):
+    model, _ = untrained(recipe())
+    tokens = stream(100)
+    found = validate(model, tokens, 16, World())
+    nats = 0.0
+    with torch.no_grad():
+        for window, counted in windows_in_order(tokens, 16, 1):
+            inputs = model_inputs(window[:, :-1], packed_positions(window[:, :-1], 0))
+            nats += F.cross_entropy(model(**inputs).logits[counted], window[:, 1:][counted], reduction="sum").item()
+    assert found.tokens == 99
+    assert found.nats == pytest.approx(nats, rel=1e-5)
+    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / 300, rel=1e-5)
+
+
+def test_a_limit_scores_windows_of_the_whole_text_and_counts_bytes_in_proportion(recipe):
+    model, _ = untrained(recipe())
+    tokens = stream(1000)
+    found = validate(model, tokens, 16, World(), limit=10)
+    assert found.tokens == 160
+    assert found.bytes == round(3000 * 160 / 999)
+    drawn = Windows(tokens, 16, 10, seed=0).batch(0)
+    expected = [validate(model, replace(tokens, tokens=row.numpy()), 16, World()).nats for row in drawn]
+    assert found.nats == pytest.approx(sum(expected), rel=1e-5)
+    assert validate(model, tokens, 16, World(), limit=10**6).tokens == 999
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1000, None), (1000, 7), (100, None), (20, None), (1000, 1)])
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_share_a_validation(recipe, monkeypatch, count, limit, size):
+    """Each process does as many forwards, and their sums are those of one process, or the same multiple of them."""
+    model, _ = untrained(recipe())
+    tokens = stream(count)
+    alone = validate(model, tokens, 16, World(), limit)
+    parts, calls = [], []
+    monkeypatch.setattr(World, "sum", lambda self, values: parts.append(values.clone()) or values)
+    model.register_forward_hook(lambda *_: calls.append(1))
+    forwards = []
+    for rank in range(size):
+        validate(model, tokens, 16, World(rank, size), limit)
+        forwards.append(len(calls))
+        calls.clear()
+    nats, predicted = sum(parts).tolist()
+    assert len(set(forwards)) == 1
+    assert nats / predicted == pytest.approx(alone.loss, rel=1e-5)
+    assert predicted % alone.tokens == 0
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_a_hugging_face_model(run):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert {path.name for path in run.iterdir()} == {*EXPORT, "run.json", "metrics.jsonl", "checkpoints"}
+    assert {(run / name).stat().st_mode for name in EXPORT} == {(run / "run.json").stat().st_mode}
+    model, tokenizer = load(run)
+    theirs = AutoModelForCausalLM.from_pretrained(run)
+    ids = torch.tensor([[0, *tokenizer("The cat's hat")["input_ids"]]])
+    assert torch.equal(theirs(ids).logits, model(ids).logits)
+    assert AutoTokenizer.from_pretrained(run)("größer")["input_ids"] == tokenizer("größer")["input_ids"]
+    config = model.config
+    assert (config.vocab_size % 64, config.max_position_embeddings, config.bos_token_id, config.eos_token_id, config.pad_token_id) == (0, 16, 0, 0, 0)
+    saved = load_file(run / "checkpoints/step-00000004/model-00001-of-00001.safetensors")
+    assert all(torch.equal(model.state_dict()[name], t) for name, t in saved.items())
+
+
+def test_what_a_run_logs(run):
+    training = [line for line in lines(run) if "loss" in line]
+    evaluation = [line for line in lines(run) if "eval_loss" in line]
+    assert [line["step"] for line in training] == [1, 2, 3, 4]
+    assert all(line["expert_imbalance"] >= 1 for line in training)
+    assert [line["step"] for line in evaluation] == [2, 4]
+    for line in evaluation:
+        assert line["eval_perplexity"] == pytest.approx(math.exp(line["eval_loss"]))
+        assert 0.09 < line["eval_curvature_min"] < line["eval_curvature_max"] < 2.2
+    assert training[-1]["loss"] < training[0]["loss"]
+
+
+def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, recipe):
+    model, tokenizer = load(run)
+    small = recipe("helm-mice-tiny", "eval_rows=2")
+    valid = small.corpus().valid
+    again = validate(model, valid, 16, World())
+    assert again.loss == pytest.approx(lines(run)[-1]["eval_loss"], rel=1e-6)
+    assert (again.tokens, again.bytes) == (len(valid) - 1, valid.text_bytes)
+    task = LanguageTask(small, small.corpus(), World(), run)
+    task.batch(0, range(1))
+    early = task.evaluate(model)
+    task.batch(3, range(1))
+    assert task.evaluate(model)["loss"] == pytest.approx(again.loss, rel=1e-6)
+    assert early["loss"] != pytest.approx(again.loss, rel=1e-6)
+
+
+def interrupted(monkeypatch, step):
+    """Ctrl-C in the middle of a step."""
+    loss = LanguageTask.loss
+
+    def heard(self, model, batch):
+        if self.begun == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(LanguageTask, "loss", heard)
+
+
+def test_a_stopped_run_can_be_loaded_and_goes_on(run, recipe, tmp_path, monkeypatch):
+    small, folder = recipe("helm-mice-tiny"), tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        interrupted(patch, step=3)
+        train(small, folder, quiet=True, device="cpu")
+    model, tokenizer = load(folder)
+    assert not (folder / "config.json").exists()
+    saved = load_file(folder / "checkpoints/step-00000003/model-00001-of-00001.safetensors")
+    assert torch.equal(saved["lm_head.weight"], model.lm_head.weight)
+    assert tokenizer.decode(tokenizer("größer")["input_ids"]) == "größer"
+    train(small, folder, resume=True, quiet=True, device="cpu")
+    assert lines(folder) == lines(run)
+    assert (folder / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_a_run_killed_before_its_export_is_exported_on_resume(run, recipe, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    for name in EXPORT:
+        (folder / name).unlink()
+    train(recipe("helm-mice-tiny"), folder, resume=True, quiet=True, device="cpu")
+    assert all((folder / name).read_bytes() == (run / name).read_bytes() for name in EXPORT)
+
+
+def test_a_tokenizer_of_ones_own(run, recipe, tmp_path):
+    result = train(recipe("llama-tiny", f"tokenizer={run}", "steps=1"), tmp_path / "run", quiet=True, device="cpu")
+    assert result.step == 1
+    assert json.loads((tmp_path / "run/tokenizer.json").read_text()) == json.loads((run / "tokenizer.json").read_text())
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def refused(folder, action):
+    """The one line; nothing in the folder has changed."""
+    before = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as error:
+        action()
+    assert {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_folder_that_is_there_is_left_alone(run, recipe, tmp_path):
+    assert "exists already" in refused(run, lambda: train(recipe(), run, device="cpu"))
+    (tmp_path / "mine.txt").write_text("mine")
+    assert "holds no run.json" in refused(tmp_path, lambda: train(recipe(), tmp_path, overwrite=True, device="cpu"))
+
+
+def test_data_that_does_not_do(recipe, tmp_path):
+    (tmp_path / "empty.txt").write_text(" \n")
+    out = tmp_path / "run"
+    empty = replace(recipe(), data=str(tmp_path / "empty.txt"))
+    assert "holds no text" in refused(tmp_path, lambda: train(empty, out, device="cpu"))
+    lost = replace(recipe(), tokenizer=str(tmp_path))
+    assert "no tokenizer (it has no tokenizer.json)" in refused(tmp_path, lambda: train(lost, out, device="cpu"))
+    small = recipe("helm-d-tiny", "vocab_size=256")
+    assert "vocab_size=256: the tokenizer has 300 tokens" in refused(tmp_path, lambda: train(small, out, device="cpu"))
+    long = recipe("helm-d-tiny", "length=100000")
+    assert "too few for one window" in refused(tmp_path, lambda: train(long, out, device="cpu"))
+    assert not out.exists()
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+DAMAGE = {
+    "no run": (lambda folder: [shutil.rmtree(folder), folder.mkdir()], "no folder made by `horosphere train`"),
+    "truncated model": (lambda folder: truncate(folder / "model.safetensors"), "damaged or foreign model"),
+    "no model": (lambda folder: (folder / "model.safetensors").unlink(), "damaged or foreign model"),
+    "half of the weights": (lambda folder: edit(folder, drop="lm_head.weight"), "missing keys: lm_head.weight"),
+    "weights of another": (lambda folder: edit(folder, add="other.weight"), "unexpected keys: other.weight"),
+    "foreign configuration": (lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'), "a model of type llama"),
+    "broken configuration": (lambda folder: truncate(folder / "config.json"), "damaged or foreign model"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer (it has no tokenizer.json)"),
+    "another tokenizer": (lambda folder: enlarge(folder), "the tokenizer has 400 tokens, the model only 320"),
+    "no checkpoint yet": (lambda folder: unfinished(folder, lambda path: shutil.rmtree(path)), "the run has no checkpoint yet"),
+    "truncated checkpoint": (
+        lambda folder: unfinished(folder, lambda path: truncate(path / "model-00001-of-00001.safetensors")),
+        "damaged checkpoint",
+    ),
+    "broken run.json": (lambda folder: unfinished(folder, lambda _: truncate(folder / "run.json")), "damaged file"),
+    "another run.json": (lambda folder: unfinished(folder, lambda _: widen(folder / "run.json")), "a checkpoint of another run"),
+}
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def edit(folder, drop=None, add=None):
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop(drop, None)
+    save_file({**tensors, **({add: torch.zeros(2)} if add else {})}, folder / "model.safetensors", {"format": "pt"})
+
+
+def enlarge(folder):
+    from horosphere.data.tokenizer import train_tokenizer
+
+    train_tokenizer(["".join(chr(97 + i % 26) + chr(97 + i // 26 % 26) + " " for i in range(5000))], 400).save_pretrained(folder)
+
+
+def unfinished(folder, damage):
+    (folder / "config.json").unlink()
+    for path in (folder / "checkpoints").iterdir():
+        damage(path)
+
+
+def widen(path):
+    run = json.loads(path.read_text())
+    run["recipe"]["config"]["hidden_size"] = 64
+    path.write_text(json.dumps(run))
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_is_named(copy, damage):
+    harm, complaint = DAMAGE[damage]
+    harm(copy)
+    said = refused(copy, lambda: load(copy))
+    assert complaint in said
+    assert str(copy) in said
+
+
+def test_resuming_another_recipe_or_a_truncated_checkpoint(copy, recipe):
+    assert "begun with another recipe" in refused(copy, lambda: train(recipe(), copy, resume=True, device="cpu"))
+    truncate(copy / "checkpoints/step-00000004/optimizer-00001-of-00001.safetensors")
+    assert "damaged checkpoint" in refused(copy, lambda: train(recipe("helm-mice-tiny"), copy, resume=True, device="cpu"))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_writing_goes_on_from_the_prompt(run):
+    model, tokenizer = load(run)
+
+    def say(seed=0, **options):
+        torch.manual_seed(seed)
+        return write(model, tokenizer, "The cat", 8, **options)
+
+    assert say() == say() != say(1)
+    assert say(greedy=True) == say(1, greedy=True) == say(1, top_k=1)
+    assert say().startswith("The cat")
+    ids = torch.tensor([[0, *tokenizer("The cat")["input_ids"]]])
+    for _ in range(8):
+        ids = torch.cat([ids, model(ids, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    assert say(greedy=True) == tokenizer.decode(ids[0], skip_special_tokens=True)
+
+
+def test_a_sample_has_the_same_length_whatever_comes(run, recipe, monkeypatch):
+    small = recipe("helm-mice-tiny")
+    model, _ = load(run)
+    seen = []
+    generate = model.generate
+    monkeypatch.setattr(model, "generate", lambda **options: seen.append(generate(**options)) or seen[-1])
+    LanguageTask(small, small.corpus(), World(), Path()).sample(model)
+    assert seen[0].shape == (1, 16)  # the start of a document, and as many as the model has places for
+    assert (seen[0][:, 1:] != 0).all()
+
+
+def test_tokens_of_any_text(run, tmp_path):
+    _, tokenizer = load(run)
+    path = tmp_path / "other.txt"
+    path.write_text("größer\fmore", encoding="utf-8")
+    found = text_tokens(str(path), tokenizer)
+    assert found.tokens.tolist() == [0, *tokenizer("größer")["input_ids"], 0, *tokenizer("more")["input_ids"]]
+    assert (found.text_bytes, found.documents) == (12, 2)
