@@ -56,7 +56,7 @@ def _is_main() -> bool:
 
 def _kept(args: argparse.Namespace) -> str:
     """What is on the disk after Ctrl-C."""
-    out = Path(getattr(args, "out", None) or "")
+    out = Path(getattr(args, "out", None) or "nothing was chosen yet")
     if args.run is _train and (out / "run.json").is_file():
         return f"{out} is at its last checkpoint, and the same command with --resume goes on"
     if args.run is _compare and out.is_dir():
@@ -253,14 +253,14 @@ def _eval(args: argparse.Namespace) -> None:
 
 
 def _eval_perplexity(args: argparse.Namespace) -> None:
+    import torch
+
     from horosphere.train.distributed import World
     from horosphere.train.language import autocast, load, text_tokens, validate, validation_tokens
     from horosphere.train.progress import progress
 
     if len(args.task) > 1 or args.harness:
         raise UserError("--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions")
-    import torch
-
     device = _device(args.device)
     model, tokenizer = load(args.folder)
     tokens = text_tokens(args.data, tokenizer) if args.data else validation_tokens(args.folder, tokenizer)
@@ -285,7 +285,7 @@ def _generate(args: argparse.Namespace) -> None:
         raise UserError(f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy")
     device = _device(args.device)
     model, tokenizer = load(args.folder)
-    from transformers import TextStreamer
+    from transformers import TextStreamer  # after `load`, which says what to install where it is missing
 
     torch.manual_seed(args.seed)
     with autocast(device):

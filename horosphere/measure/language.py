@@ -246,9 +246,8 @@ class TokenStudy:
         if stats.temperature is not None:
             rows.append(["attention temperature", ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)"])
         if stats.residual is not None:
-            rows.append(
-                ["residual weights", ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist()) + "  (attention/feed-forward; from 1)"]
-            )
+            weights = ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist())
+            rows.append(["residual weights", f"{weights}  (attention/feed-forward by layer; 1 at the start)"])
         return rows
 
 

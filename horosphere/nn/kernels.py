@@ -544,15 +544,19 @@ def _heads_backward(  # type: ignore[no-untyped-def]
         tl.store(du_ptr + at + STILL + HALF_TURNED + i, scale * (back_two + pull * two), mask=inside)
 
 
+def _tile_warps(size: int) -> int:
+    return min(8, max(1, _block(size) // 512))
+
+
 def _tile(heads: int, n: int) -> dict[str, int]:
     size = _block(heads) * _block(n)
-    return {"HEADS": _block(heads), "BLOCK": _block(n), "num_warps": min(8, max(1, size // 512))}
+    return {"HEADS": _block(heads), "BLOCK": _block(n), "num_warps": _tile_warps(size)}
 
 
 def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
     size = _block(heads) * (_block(still) if still else 0) + 2 * _block(heads) * (_block(half) if half else 0)
     blocks = {"STILL_BLOCK": _block(max(still, 1)), "TURNED_BLOCK": _block(max(half, 1))}
-    return {"HEADS": _block(heads), **blocks, "num_warps": min(8, max(1, size // 512))}
+    return {"HEADS": _block(heads), **blocks, "num_warps": _tile_warps(size)}
 
 
 @triton_op("horosphere::heads_forward", mutates_args={})
@@ -666,7 +670,7 @@ def _keys_values_backward(  # type: ignore[no-untyped-def]
 
 def _latent_tile(heads: int, nope: int, rope: int, value: int) -> dict[str, int]:
     blocks = {"NOPE_BLOCK": _block(nope), "ROPE_BLOCK": _block(rope), "VALUE_BLOCK": _block(value)}
-    return {"HEADS": _block(heads), **blocks, "num_warps": min(8, max(1, _block(heads) * sum(blocks.values()) // 512))}
+    return {"HEADS": _block(heads), **blocks, "num_warps": _tile_warps(_block(heads) * sum(blocks.values()))}
 
 
 @triton_op("horosphere::keys_values_forward", mutates_args={})

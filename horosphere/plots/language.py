@@ -181,7 +181,7 @@ def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named:
             fontsize=8.5, ha="center", va="bottom" if side > 0 else "top", zorder=4,
             path_effects=[withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)],
         )  # fmt: skip
-        box = text.get_window_extent()
+        box = text.get_window_extent().padded(2)  # with the light edge around its letters
         if any(box.overlaps(other) for other in taken):
             text.remove()
             continue

@@ -134,7 +134,7 @@ def fit(
     if make_optimizer:
         optimizer = make_optimizer(model)
     else:
-        optimizer = RiemannianAdam(param_groups(model, config.weight_decay), lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
+        optimizer = RiemannianAdam(_groups(model, config.weight_decay), lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
     if found:
         state = checkpoint.restore(Path(found), model, world, optimizer, recipe=_fingerprint(run))
@@ -154,6 +154,15 @@ def fit(
             print(f"horosphere: stopped after step {loop.done:,} of {config.steps:,}; {how}", file=sys.stderr)
         raise SystemExit(STOPPED)
     return FitResult(loop.done, loop.seconds(), loop.evaluation, folder / CHECKPOINTS / f"step-{loop.done:08d}")
+
+
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """`param_groups` for one learning rate: a step of Adam moves a row of n numbers by about lr·√n, but a point of a table by lr."""
+    groups = param_groups(model, weight_decay)
+    for group in groups:
+        if "manifold" in group:
+            group["lr_scale"] = math.sqrt(group["params"][0].shape[-1])
+    return groups
 
 
 def schedule(step: int, config: EngineConfig) -> float:

@@ -271,7 +271,7 @@ def train(
             here.from_main(lambda: require_new_folder(out, overwrite, mark=RUN))
         if here.size > 1:
             here.from_main(lambda: len(recipe.corpus(quiet).train))  # the others then find it in the cache
-        corpus = recipe.corpus(quiet)
+        corpus = recipe.corpus(quiet or not here.is_main)
         config = recipe.model_config(corpus)
         torch.manual_seed(recipe.engine.seed)
         model = HelmForCausalLM(config)

@@ -113,7 +113,7 @@ def test_when_one_fails_the_others_are_told_to_stop(tmp_path, monkeypatch):
     stays = "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1], 'w').write('told'), sys.exit(130))); time.sleep(60)"
     fails = "import sys, time; time.sleep(0.5); sys.exit('noise\\nhorosphere: the loss is not finite: lower lr')"
     begin = time.monotonic()
-    with pytest.raises(UserError, match="^b: the loss is not finite: lower lr$"):
+    with pytest.raises(UserError, match=r"^b: the loss is not finite: lower lr$"):
         run_all([fake(tmp_path, "a", stays), fake(tmp_path, "b", fails), fake(tmp_path, "c", stays)], 2, "cpu", False, lambda *_: None)
     assert time.monotonic() - begin < 30
     assert (tmp_path / "a").read_text() == "told"

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_the_tasks_loss_is_the_mean_over_documents_kept_apart(recipe, tmp_path):
     nats = []
     for row in batch["tokens"]:
         starts = [0, *(t for t in range(1, 64) if row[t] == corpus.train.bos), 64]
-        for start, end in zip(starts, starts[1:], strict=False):
+        for start, end in pairwise(starts):
             logits = model(row[None, start:end], use_cache=False).logits[0]
             nats.append(F.cross_entropy(logits, row[start + 1 : end + 1], reduction="sum"))
     loss, _ = task.loss(model, batch)
@@ -246,7 +247,7 @@ def test_what_a_run_logs(run):
 
 
 def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, recipe):
-    model, tokenizer = load(run)
+    model, _ = load(run)
     small = recipe("helm-mice-tiny", "eval_rows=2")
     valid = small.corpus().valid
     again = validate(model, valid, 16, World())
@@ -274,9 +275,10 @@ def interrupted(monkeypatch, step):
 
 def test_a_stopped_run_can_be_loaded_and_goes_on(run, recipe, tmp_path, monkeypatch):
     small, folder = recipe("helm-mice-tiny"), tmp_path / "run"
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+    with monkeypatch.context() as patch:
         interrupted(patch, step=3)
-        train(small, folder, quiet=True, device="cpu")
+        with pytest.raises(SystemExit):
+            train(small, folder, quiet=True, device="cpu")
     model, tokenizer = load(folder)
     assert not (folder / "config.json").exists()
     saved = load_file(folder / "checkpoints/step-00000003/model-00001-of-00001.safetensors")
