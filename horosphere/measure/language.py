@@ -136,7 +136,8 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
             if progress:
                 progress(done, "reading")
     temperatures = [block.self_attn.temperature.log for block in blocks]
-    residuals = [weight for block in blocks for weight in (block.attention_residual.weight, block.mlp_residual.weight)]
+    after = [*(block.input_residual for block in blocks[1:]), model.model.output_residual]  # what joins each block's feed-forward
+    residuals = [weight for block, last in zip(blocks, after, strict=True) for weight in (block.attention_residual.weight, last.weight)]
     return LanguageStats(
         length=tokens.shape[1],
         attention_distance=back,

@@ -102,11 +102,16 @@ class HelmConfig(PretrainedConfig):
 
 
 class HelmBlock(GradientCheckpointingLayer):
-    """x ⊕ attention(norm x), then ⊕ feed-forward(norm x).   (B, T, d) -> (B, T, d), balance loss or None"""
+    """The stream x ⊕ what the block before made of it, then ⊕ attention(norm x); and feed-forward(norm x), which the next block joins.
+
+    (B, T, d), (B, T, d) or None -> x, y, balance loss or None.   A residual and the norm behind it are one pass over memory: so each block
+    begins with the residual of the one before, and the model ends with that of the last.
+    """
 
     def __init__(self, config: HelmConfig, layer: int):
         super().__init__()
         dim, manifold = config.hidden_size, geometry(config.geometry, config.hidden_size, config.curvature)
+        self.input_residual = SlotResidual(dim, manifold, config.residual) if layer else None  # type: ignore[arg-type]
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
@@ -124,15 +129,19 @@ class HelmBlock(GradientCheckpointingLayer):
             self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)  # type: ignore[arg-type]
         else:
             self.mlp = SwiGLU(dim, config.intermediate_size, manifold)
-        self.mlp_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
 
-    def forward(self, x: Tensor, angles: Angles | None, mask: Mask, past_key_values: Any = None) -> tuple[Tensor, Tensor | None]:
-        normed, x = self.input_layernorm.fork(x)
+    def forward(
+        self, x: Tensor, y: Tensor | None, angles: Angles | None, mask: Mask, past_key_values: Any = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        if y is None or self.input_residual is None:
+            normed, x = self.input_layernorm.fork(x)
+        else:
+            normed, x = residual_norm(x, y, self.input_residual, self.input_layernorm)
         y = self.self_attn(normed, angles, mask, past_key_values)
         normed, x = residual_norm(x, y, self.attention_residual, self.post_attention_layernorm)
         y = self.mlp(normed)
         y, balance = y if isinstance(y, tuple) else (y, None)
-        return self.mlp_residual(x, y), balance
+        return x, y, balance
 
 
 class HelmPreTrainedModel(PreTrainedModel):
@@ -145,7 +154,7 @@ class HelmPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _can_compile_fullgraph = True
     # scalars that steer a whole layer: bf16 has two or three digits for them
-    _keep_in_fp32_modules_strict = ("c0", "log_ratio", "temperature", "attention_residual", "mlp_residual", "e_score_correction_bias", "load")
+    _keep_in_fp32_modules_strict = ("c0", "log_ratio", "temperature", "residual", "e_score_correction_bias", "load")
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -186,6 +195,7 @@ class HelmModel(HelmPreTrainedModel):
         self.embed_tokens = Embedding(config.vocab_size, dim, self.manifold, std=std)
         self.embed_positions = Embedding(config.max_position_embeddings, dim, self.manifold, std=std) if config.position == "learned" else None
         self.layers = nn.ModuleList(HelmBlock(config, i) for i in range(config.num_hidden_layers))
+        self.output_residual = SlotResidual(dim, self.manifold, config.residual)  # type: ignore[arg-type]
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
         self.gradient_checkpointing = False
         self.post_init()
@@ -217,13 +227,14 @@ class HelmModel(HelmPreTrainedModel):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the stream: autocast itself would leave it in fp32
 
         x, angles = self._positions(x, position_ids)
-        states, balance = [x], x.new_zeros((), dtype=torch.float32)
+        y, states, balance = None, [], x.new_zeros((), dtype=torch.float32)
         for block in self.layers:
-            x, loss = block(x, angles, mask, past_key_values=past_key_values)
+            if output_hidden_states:
+                states.append(x if y is None else block.input_residual(x, y))
+            x, y, loss = block(x, y, angles, mask, past_key_values=past_key_values)
             balance = balance if loss is None else balance + loss
-            states += [x] if output_hidden_states else []
-        x = self.norm(x)
-        hidden = (*states[:-1], x) if output_hidden_states else None
+        x, _ = residual_norm(x, y, self.output_residual, self.norm)
+        hidden = (*states, x) if output_hidden_states else None
         out = BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values if use_cache else None, hidden_states=hidden)
         out["balance"] = balance
         return out

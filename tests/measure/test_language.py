@@ -175,7 +175,7 @@ def test_scalars_of_layers():
     m = model(shake=0.0, **DENSE)
     with torch.no_grad():
         m.model.layers[1].self_attn.temperature.log.fill_(0.5)
-        m.model.layers[0].mlp_residual.weight.fill_(3)
+        m.model.layers[1].input_residual.weight.fill_(3)  # joins what layer 0 made
     found = inspect(m, tokens())
     assert_close(found.temperature, torch.tensor([1, 0.5 * np.e**0.5 * 2]).float())
     assert_close(found.residual, torch.tensor([[1.0, 3], [1, 1]]))

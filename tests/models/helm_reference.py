@@ -137,12 +137,13 @@ def logits(model: HelmForCausalLM, ids: Tensor) -> Tensor:
         if config.position == "learned":
             space = space + model.model.embed_positions.weight[: len(row)]
         x = point_of(space, c)
-        for block in model.model.layers:
+        blocks = model.model.layers
+        for n, block in enumerate(blocks):
             attend = latent_attention if config.attention == "latent" else full_attention
             x = residual(block.attention_residual, x, attend(block.self_attn, norm(block.input_layernorm, x, c), config, c), c)
             y = norm(block.post_attention_layernorm, x, c)
             y = mixture(block.mlp, y, config, c) if isinstance(block.mlp, MixtureOfExperts) else feedforward(block.mlp, y, c)
-            x = residual(block.mlp_residual, x, y, c)
+            x = residual(blocks[n + 1].input_residual if n + 1 < len(blocks) else model.model.output_residual, x, y, c)
             on_manifold = -c * lorentz(x, x)
             assert torch.allclose(on_manifold, torch.ones_like(on_manifold), rtol=1e-6), "a point left its manifold"
         x = norm(model.model.norm, x, c)
