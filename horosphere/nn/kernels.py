@@ -794,7 +794,7 @@ def centre(z: Tensor, c: float) -> Tensor:
 @triton.jit
 def _mixture_forward(  # type: ignore[no-untyped-def]
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, out_ptr, tokens, n,
-    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
@@ -819,18 +819,18 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
         time += tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += 1.0
     length2 = C * (time * time - tl.sum(z * z, 0))
-    tl.store(out_ptr + token * n + i, z * tl.rsqrt(tl.maximum(length2, total * total)), mask=i < n)
+    tl.store(out_ptr + token * n + i, z * (SCALE * tl.rsqrt(tl.maximum(length2, total * total))), mask=i < n)
 
 
 @triton.jit
 def _mixture_backward(  # type: ignore[no-untyped-def]
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, grad_ptr, dy_ptr, dweight_ptr, dfactor_ptr, dshared_ptr,
-    dshared_factor_ptr, tokens, n, ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    dshared_factor_ptr, tokens, n, ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
-    grad = tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    grad = SCALE * tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     z = tl.zeros((BLOCK,), tl.float32)
     time = 0.0
     total = 0.0
@@ -888,19 +888,19 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
 
 @triton_op("horosphere::mixture_forward", mutates_args={})
 def _mixture_forward_op(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, c: float
+    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
 ) -> Tensor:
     (tokens, active), n = weight.shape, y.shape[-1]
     out = torch.empty((tokens, n), dtype=y.dtype, device=y.device)
     pointers = (y, place, weight, y if factor is None else factor, y if shared is None else shared, y if shared_factor is None else shared_factor, out)
-    choices = (active, 0 if shared is None else shared.shape[0], factor is not None, c, _block(n))
+    choices = (active, 0 if shared is None else shared.shape[0], factor is not None, scale, c, _block(n))
     wrap_triton(_mixture_forward)[(tokens,)](*pointers, tokens, n, *choices, num_warps=_warps(_block(n)))
     return out
 
 
 @triton_op("horosphere::mixture_backward", mutates_args={})
 def _mixture_backward_op(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, grad: Tensor, c: float
+    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, grad: Tensor, scale: float, c: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     (tokens, active), n = weight.shape, y.shape[-1]
     count = 0 if shared is None else shared.shape[0]
@@ -909,7 +909,7 @@ def _mixture_backward_op(
     dshared = torch.empty((count, tokens, n), dtype=y.dtype, device=y.device)
     dshared_factor = torch.empty((count, tokens), dtype=torch.float32, device=y.device)
     pointers = (y, place, weight, y if factor is None else factor, y if shared is None else shared, y if shared_factor is None else shared_factor)
-    choices = (active, count, factor is not None, c, _block(n))
+    choices = (active, count, factor is not None, scale, c, _block(n))
     results = (dy, dweight, dfactor, dshared, dshared_factor)
     wrap_triton(_mixture_backward)[(tokens,)](*pointers, grad, *results, tokens, n, *choices, num_warps=_warps(_block(n)))
     return results
@@ -918,17 +918,17 @@ def _mixture_backward_op(
 class _Mixture(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, c: float
+        ctx: Any, y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
     ) -> Tensor:
         ctx.save_for_backward(y, place, weight, factor, shared, shared_factor)
-        ctx.c = c
-        return _mixture_forward_op(y, place, weight, factor, shared, shared_factor, c)
+        ctx.scale, ctx.c = scale, c
+        return _mixture_forward_op(y, place, weight, factor, shared, shared_factor, scale, c)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, place, weight, factor, shared, shared_factor = ctx.saved_tensors
         dy, dweight, dfactor, dshared, dshared_factor = _mixture_backward_op(
-            y, place, weight, factor, shared, shared_factor, grad.contiguous(), ctx.c
+            y, place, weight, factor, shared, shared_factor, grad.contiguous(), ctx.scale, ctx.c
         )
         return (
             dy,
@@ -938,15 +938,16 @@ class _Mixture(torch.autograd.Function):
             None if shared is None else dshared,
             None if shared_factor is None else dshared_factor.sum(1),
             None,
+            None,
         )
 
 
 def mixture(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, c: float
+    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
 ) -> Tensor:
     """y (N·k, n) sorted by expert, place (N·k,) of each pair in it, weight and factor (N, k) fp32, shared (S, N, n), its factor (S,) -> (N, n)"""
     shared = None if shared is None else shared.contiguous()
-    out: Tensor = _Mixture.apply(y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, c)
+    out: Tensor = _Mixture.apply(y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, scale, c)
     return out
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -234,10 +236,12 @@ class Training:
 
 
 def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bool, update: Update) -> None:
-    """All of them, `jobs` at a time. When one fails, or on Ctrl-C, the others save and stop."""
+    """All of them, `jobs` at a time. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), **os.environ}  # processes that share cores must not fight for them
     waiting, finished = list(trainings), 0
     running: dict[subprocess.Popen[bytes], tuple[Training, Any]] = {}  # with what it says on stderr
+    main = threading.current_thread() is threading.main_thread()  # Python lets no other set handlers
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None  # by itself it would leave the trainings without a parent
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -257,6 +261,8 @@ def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bo
             process.terminate()
         for process in running:
             process.wait()
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _last_line(errors: IO[bytes], code: int) -> str:

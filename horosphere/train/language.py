@@ -163,6 +163,9 @@ class LanguageTask:
         load = torch.stack(loads)
         return loss, {"expert_imbalance": (load.amax(-1) / load.mean(-1)).max()}  # of the busiest expert: times its fair share
 
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        return "position_ids" not in batch  # a mask of documents is another one for each batch
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         last = self.begun >= self.recipe.engine.steps
         found = validate(model, self.corpus.valid, self.recipe.length, self.world, None if last else self.recipe.eval_rows)

@@ -1,6 +1,8 @@
 """Five language models side by side: equal tokens and parameters, trainings as processes, and a verdict that says no more than the table."""
 
 import json
+import os
+import signal
 import sys
 import time
 from dataclasses import asdict, replace
@@ -118,6 +120,23 @@ def test_when_one_fails_the_others_are_told_to_stop(tmp_path, monkeypatch):
     assert time.monotonic() - begin < 30
     assert (tmp_path / "a").read_text() == "told"
     assert not (tmp_path / "c").exists()
+
+
+def test_who_is_told_to_stop_leaves_no_training_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "POLL", 0.01)
+    stays = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(130)); open(sys.argv[1], 'w'); time.sleep(60)"
+    before, started = signal.getsignal(signal.SIGTERM), []
+
+    def update(done, note):
+        if (tmp_path / "a").exists() and not started:
+            started.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_all([fake(tmp_path, "a", stays)], 1, "cpu", False, update)
+    assert time.monotonic() - begin < 30  # it waited for the training's end, and the training had been told
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_training_goes_on_or_starts_anew(tmp_path):

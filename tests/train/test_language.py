@@ -156,6 +156,7 @@ def test_a_window_within_a_document_takes_the_fast_path(recipe, tmp_path):
     batches = [task.batch(step, range(1)) for step in range(40)]
     inner = [(batch["tokens"][:, 1:-1] == 0).any().item() for batch in batches]
     assert [("position_ids" in batch) for batch in batches] == inner
+    assert [not task.graphable(batch) for batch in batches] == inner
     assert len(set(inner)) == 2
 
 
