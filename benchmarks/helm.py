@@ -26,7 +26,14 @@ MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 
 
 
 def shape(layers: int, dim: int, inner: int, **more: Any) -> dict[str, Any]:
-    return {"num_hidden_layers": layers, "hidden_size": dim, "num_attention_heads": dim // 64, "intermediate_size": inner, "vocab_size": 32000, **more}
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": dim,
+        "num_attention_heads": dim // 64,
+        "intermediate_size": inner,
+        "vocab_size": 32000,
+        **more,
+    }
 
 
 def latent(kv: int, q: int, nope: int, rope: int, v: int, inner: int, **more: Any) -> dict[str, Any]:
@@ -195,12 +202,17 @@ def main() -> None:
     rounds, times = (2, 2) if args.smoke else (5, 8)
 
     rows = []
-    print(f"{'training step':26} {'params':>8} {'ms':>8} {'twin ms':>8} {'ratio':>6} {'goal':>5} {'no graph':>8} {'GiB':>6} {'twin':>6} {'ratio':>6}", flush=True)
+    print(
+        f"{'training step':26} {'params':>8} {'ms':>8} {'twin ms':>8} {'ratio':>6} {'goal':>5} {'no graph':>8} {'GiB':>6} {'twin':>6} {'ratio':>6}",
+        flush=True,
+    )
     for name, (config, batch, length, goal) in shapes.items():
         row = training(name, config, batch, length, goal, device, rounds, times)
         rows.append(row)
         times_text = f"{row['ms']:8.1f} {row['twin_ms']:8.1f} {row['ratio']:6.3f} {goal or '':>5} {row['ratio_without_graph']:8.3f}"
-        print(f"{name:26} {row['parameters'] / 1e6:7.0f}M {times_text} {row['gib']:6.1f} {row['twin_gib']:6.1f} {row['memory_ratio']:6.2f}", flush=True)
+        print(
+            f"{name:26} {row['parameters'] / 1e6:7.0f}M {times_text} {row['gib']:6.1f} {row['twin_gib']:6.1f} {row['memory_ratio']:6.2f}", flush=True
+        )
         gc.collect()
         torch.compiler.reset()
         if device == "cuda":

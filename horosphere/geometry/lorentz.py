@@ -8,7 +8,9 @@ Sums that would cancel far from the origin are rewritten with d = x - y, the dif
 and parts along and across a point; each place says so.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -201,13 +203,11 @@ class Lorentz(Curved):
 
     def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
         """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the time's slot is empty."""
-        z = zt = total = None
-        for u, w in parts:
-            x = self.space(u.float() if u.dtype in HALF else u)
-            w = w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
-            t = (1 / self.c + sq(x)).sqrt()
-            z, zt, total = (w * x, w * t, w) if z is None else (z + w * x, zt + w * t, total + w)
-        assert z is not None and zt is not None and total is not None, "join needs points"
+        wide = [self.space(u.float() if u.dtype in HALF else u) for u, _ in parts]
+        weights = [w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w for x, (_, w) in zip(wide, parts, strict=True)]
+        z: Tensor = functools.reduce(operator.add, [w * x for w, x in zip(weights, wide, strict=True)])
+        zt: Tensor = functools.reduce(operator.add, [w * (1 / self.c + sq(x)).sqrt() for w, x in zip(weights, wide, strict=True)])
+        total = functools.reduce(operator.add, weights)
         return z * self._normaliser(z, zt, total)
 
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------

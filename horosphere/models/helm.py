@@ -86,7 +86,7 @@ class HelmConfig(PretrainedConfig):
     eos_token_id: int | list[int] | None = 0
     pad_token_id: int | None = None
 
-    def __post_init__(self, **kwargs: Any):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.expert_spread = list(self.expert_spread)
         super().__post_init__(**kwargs)
         choices = {"geometry": ("lorentz", "euclidean"), "position": ("rotary", "learned"), "residual": ("centroid", "additive"), "head": HEADS}
@@ -165,9 +165,7 @@ class HelmPreTrainedModel(PreTrainedModel):
             module.still_time()
         elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
             module.weight.copy_(module.manifold.lift(module.manifold.space(module.weight)))
-        elif isinstance(module, SlotNorm):
-            init.ones_(module.weight)
-        elif isinstance(module, SlotResidual) and module.weight is not None:
+        elif isinstance(module, SlotNorm) or (isinstance(module, SlotResidual) and module.weight is not None):
             init.ones_(module.weight)
         elif isinstance(module, Temperature) and module.log is not None:
             init.zeros_(module.log)
@@ -227,10 +225,11 @@ class HelmModel(HelmPreTrainedModel):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the stream: autocast itself would leave it in fp32
 
         x, angles = self._positions(x, position_ids)
-        y, states, balance = None, [], x.new_zeros((), dtype=torch.float32)
+        y: Any = None
+        states, balance = [], x.new_zeros((), dtype=torch.float32)
         for block in self.layers:
             if output_hidden_states:
-                states.append(x if y is None else block.input_residual(x, y))
+                states.append(x if y is None else block.input_residual(x, y))  # type: ignore[operator]
             x, y, loss = block(x, y, angles, mask, past_key_values=past_key_values)
             balance = balance if loss is None else balance + loss
         x, _ = residual_norm(x, y, self.output_residual, self.norm)
@@ -307,7 +306,14 @@ AutoModelForCausalLM.register(HelmConfig, HelmForCausalLM)
 
 _MICE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1}
 HELM: dict[str, dict[str, Any]] = {
-    "helm-d-tiny": {"vocab_size": 4096, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 32, "intermediate_size": 384},
+    "helm-d-tiny": {
+        "vocab_size": 4096,
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "head_dim": 32,
+        "intermediate_size": 384,
+    },
     "helm-mice-tiny": {
         **{"vocab_size": 4096, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 384, **_MICE},
         **{"q_lora_rank": 96, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "moe_intermediate_size": 128},
@@ -323,7 +329,9 @@ HELM: dict[str, dict[str, Any]] = {
         **{"moe_intermediate_size": 1792, "n_routed_experts": 8},
     },
 }
-TWINS = {f"llama-{size}": f"helm-d-{size}" for size in ("tiny", "100m")} | {f"deepseek-{size}": f"helm-mice-{size}" for size in ("tiny", "120m", "1b")}
+TWINS = {f"llama-{size}": f"helm-d-{size}" for size in ("tiny", "100m")} | {
+    f"deepseek-{size}": f"helm-mice-{size}" for size in ("tiny", "120m", "1b")
+}
 
 
 def helm_config(name: str, **changes: Any) -> HelmConfig:

@@ -26,7 +26,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
     return out.transpose(1, 2)
 
 
-def slot_heads(u: Tensor, manifold: Manifold, angles: Angles | None = None, start: int = 0, scale: Tensor | None = None, query: bool = False) -> Tensor:
+def slot_heads(
+    u: Tensor, manifold: Manifold, angles: Angles | None = None, start: int = 0, scale: Tensor | None = None, query: bool = False
+) -> Tensor:
     """`Manifold.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
     if fused(u, manifold):
         return kernels.heads(u, angles, scale, query, start, manifold.c)  # type: ignore[arg-type]

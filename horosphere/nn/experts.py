@@ -12,19 +12,18 @@ from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.nn.slots import fused, kernels
 
+
 class Router(nn.Module):
     """Which experts a token goes to.   (B, T, dim) -> weights (N, k), experts (N, k), balance loss; N = B·T
 
-    "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part, the k largest of affinity + bias, weights renormalised over them. "softmax": the same with
-    softmax affinities. The bias only chooses; `rebalance` moves it towards equal load. The loss is k-and-sequence-wise Σ f_i P_i.
+    "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part, the k largest of affinity + bias, weights renormalised over them. "softmax": the
+    same with softmax affinities. The bias only chooses; `rebalance` moves it towards equal load. The loss is DeepSeek's Σ f_i P_i of a sequence.
     """
 
     load: Tensor
     e_score_correction_bias: Tensor
 
-    def __init__(
-        self, dim: int, experts: int, active: int, manifold: Manifold, form: Literal["sigmoid", "softmax"] = "sigmoid", scale: float = 1.0
-    ):
+    def __init__(self, dim: int, experts: int, active: int, manifold: Manifold, form: Literal["sigmoid", "softmax"] = "sigmoid", scale: float = 1.0):
         super().__init__()
         if not 1 <= active <= experts:
             raise ValueError(f"{active} active experts of {experts}: choose 1 to {experts}")
@@ -226,4 +225,4 @@ class _ContiguousGradient(torch.autograd.Function):
 
 def _contiguous_gradient(x: Tensor) -> Tensor:
     """grouped_mm's backward refuses expanded gradients, such as that of a sum."""
-    return _ContiguousGradient.apply(x)  # type: ignore[no-any-return]
+    return _ContiguousGradient.apply(x)

@@ -792,12 +792,11 @@ def centre(z: Tensor, c: float) -> Tensor:
 
 
 @triton.jit
-def _mixture_forward(  # type: ignore[no-untyped-def]
-    y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, out_ptr, tokens, n,
-    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+def _mixed(  # type: ignore[no-untyped-def]
+    y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n,
+    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    token = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, BLOCK)
+    """Σ w·y of a token's experts, in space and time, and Σ w."""
     live = (i > 0) & (i < n)
     z = tl.zeros((BLOCK,), tl.float32)
     time = 0.0
@@ -818,6 +817,19 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
         z += y
         time += tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += 1.0
+    return z, time, total
+
+
+@triton.jit
+def _mixture_forward(  # type: ignore[no-untyped-def]
+    y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, out_ptr, tokens, n,
+    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    z, time, total = _mixed(
+        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n, ACTIVE, SHARED, FACTOR, C, BLOCK
+    )
     length2 = C * (time * time - tl.sum(z * z, 0))
     tl.store(out_ptr + token * n + i, z * (SCALE * tl.rsqrt(tl.maximum(length2, total * total))), mask=i < n)
 
@@ -825,31 +837,16 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
 @triton.jit
 def _mixture_backward(  # type: ignore[no-untyped-def]
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, grad_ptr, dy_ptr, dweight_ptr, dfactor_ptr, dshared_ptr,
-    dshared_factor_ptr, tokens, n, ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    dshared_factor_ptr, tokens, n, ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     grad = SCALE * tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
-    z = tl.zeros((BLOCK,), tl.float32)
-    time = 0.0
-    total = 0.0
-    for j in tl.static_range(ACTIVE):
-        pair = token * ACTIVE + j
-        y = tl.where(live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
-        if FACTOR:
-            y = y / tl.load(factor_ptr + pair)
-        weight = tl.load(weight_ptr + pair)
-        z += weight * y
-        time += weight * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
-        total += weight
-    for j in tl.static_range(SHARED):
-        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
-        if FACTOR:
-            y = y / tl.load(shared_factor_ptr + j)
-        z += y
-        time += tl.sqrt(1.0 / C + tl.sum(y * y, 0))
-        total += 1.0
+    z, time, total = _mixed(
+        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n, ACTIVE, SHARED, FACTOR, C, BLOCK
+    )
     length2 = C * (time * time - tl.sum(z * z, 0))
     floor = total * total
     inverse = tl.rsqrt(tl.maximum(length2, floor))
@@ -892,7 +889,15 @@ def _mixture_forward_op(
 ) -> Tensor:
     (tokens, active), n = weight.shape, y.shape[-1]
     out = torch.empty((tokens, n), dtype=y.dtype, device=y.device)
-    pointers = (y, place, weight, y if factor is None else factor, y if shared is None else shared, y if shared_factor is None else shared_factor, out)
+    pointers = (
+        y,
+        place,
+        weight,
+        y if factor is None else factor,
+        y if shared is None else shared,
+        y if shared_factor is None else shared_factor,
+        out,
+    )
     choices = (active, 0 if shared is None else shared.shape[0], factor is not None, scale, c, _block(n))
     wrap_triton(_mixture_forward)[(tokens,)](*pointers, tokens, n, *choices, num_warps=_warps(_block(n)))
     return out
@@ -900,7 +905,15 @@ def _mixture_forward_op(
 
 @triton_op("horosphere::mixture_backward", mutates_args={})
 def _mixture_backward_op(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, grad: Tensor, scale: float, c: float
+    y: Tensor,
+    place: Tensor,
+    weight: Tensor,
+    factor: Tensor | None,
+    shared: Tensor | None,
+    shared_factor: Tensor | None,
+    grad: Tensor,
+    scale: float,
+    c: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     (tokens, active), n = weight.shape, y.shape[-1]
     count = 0 if shared is None else shared.shape[0]
@@ -918,7 +931,15 @@ def _mixture_backward_op(
 class _Mixture(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
+        ctx: Any,
+        y: Tensor,
+        place: Tensor,
+        weight: Tensor,
+        factor: Tensor | None,
+        shared: Tensor | None,
+        shared_factor: Tensor | None,
+        scale: float,
+        c: float,
     ) -> Tensor:
         ctx.save_for_backward(y, place, weight, factor, shared, shared_factor)
         ctx.scale, ctx.c = scale, c

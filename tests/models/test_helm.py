@@ -10,13 +10,19 @@ pytest.importorskip("transformers", reason="language models need transformers")
 from transformers import AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, StaticCache
 
 from horosphere.errors import UserError
-
-from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
 from horosphere.geometry import Euclidean, Lorentz
+from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
 from horosphere.nn import LatentAttention, Router, SwiGLU, document_mask
 from tests.models import helm_reference
 
-SIZES = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64}
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
 DENSE = {**SIZES, "head_dim": 8}
 LATENT = {**SIZES, "attention": "latent", "q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8}
 MICE = {**LATENT, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 16}
@@ -228,7 +234,11 @@ def test_named_configurations_have_their_size(name):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"geometry": "spherical"}, "choose lorentz or euclidean"), ({"head_dim": 7}, "use 8"), ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to")],
+    [
+        ({"geometry": "spherical"}, "choose lorentz or euclidean"),
+        ({"head_dim": 7}, "use 8"),
+        ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to"),
+    ],
 )
 def test_a_wrong_configuration_names_the_fix(change, words):
     with pytest.raises(UserError, match=words):

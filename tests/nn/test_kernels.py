@@ -13,11 +13,18 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kernel", ["norm", "residual", "residual_norm", "gate", "heads", "keys_values", "centre", "mixture"])
-def test_kernel_agrees_with_torch(kernel):
-    interpret = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}  # read when Triton is imported: a process of its own
+KERNELS = ["norm", "residual", "residual_norm", "gate", "heads", "keys_values", "centre", "mixture"]
+
+
+@pytest.fixture(scope="module")
+def report():
+    """All in one process of its own: Triton reads TRITON_INTERPRET when it is imported."""
+    interpret = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     environment = {**os.environ, **interpret, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    worker = [sys.executable, "-m", "tests.nn.kernel_worker", kernel]
-    done = subprocess.run(worker, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert f"agrees: {kernel}" in done.stdout
+    worker = [sys.executable, "-m", "tests.nn.kernel_worker"]
+    return subprocess.run(worker, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernel_agrees_with_torch(kernel, report):
+    assert f"agrees: {kernel}\n" in report.stdout, report.stderr[-2000:]

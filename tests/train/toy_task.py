@@ -107,6 +107,9 @@ class ToyTask:
     def units(self, model):
         return list(model.blocks)
 
+    def graphable(self, batch):
+        return False
+
 
 def train(folder, here=None, *, dropout=0.0, resume=False, overwrite=False, about=None, quiet=True, model=None, task=None, **config):
     settings = {"steps": 6, "batch": 8, "lr": 0.02, "log_every": 1, "save_every": 2, "keep": 2, "eval_every": 3, **config}
