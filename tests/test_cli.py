@@ -332,6 +332,7 @@ def test_compare_an_undirected_graph(run):
 def tiny_demo(monkeypatch):
     monkeypatch.setattr(demo, "trove_classifiers", lambda: binary_tree(3))
     monkeypatch.setattr(demo, "EmbedConfig", lambda **_: EmbedConfig(dim=2, epochs=2))
+    monkeypatch.setattr(demo, "add_language_models", lambda *_: None)  # tests/test_demo.py has that part
 
 
 def test_demo_leaves_a_report(run, tiny_demo):

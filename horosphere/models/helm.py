@@ -304,34 +304,31 @@ AutoModelForCausalLM.register(HelmConfig, HelmForCausalLM)
 
 # -- named configurations ---------------------------------------------------------------------------------------------
 
-_MICE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1}
+
+def _dense(vocabulary: int, layers: int, width: int, heads: int, inner: int, head_dim: int = 64) -> dict[str, Any]:
+    sizes = {"vocab_size": vocabulary, "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    return {**sizes, "intermediate_size": inner, "head_dim": head_dim}
+
+
+def _mixture(
+    dense: dict[str, Any], experts: tuple[int, int, int], inner: int, latents: tuple[int, int], head: tuple[int, int, int]
+) -> dict[str, Any]:
+    """experts: routed, active, shared; latents: of queries, of keys and values; head: without positions, rotated, value."""
+    names = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "q_lora_rank", "kv_lora_rank")
+    names += ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return {**dense, "attention": "latent", "moe_intermediate_size": inner, **dict(zip(names, (*experts, *latents, *head), strict=True))}
+
+
 HELM: dict[str, dict[str, Any]] = {
-    "helm-d-tiny": {
-        "vocab_size": 4096,
-        "hidden_size": 128,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "head_dim": 32,
-        "intermediate_size": 384,
-    },
-    "helm-mice-tiny": {
-        **{"vocab_size": 4096, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 384, **_MICE},
-        **{"q_lora_rank": 96, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "moe_intermediate_size": 128},
-    },
-    "helm-d-100m": {"vocab_size": 128256, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1536},
-    "helm-mice-120m": {
-        **{"vocab_size": 128256, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1536, **_MICE},
-        **{"q_lora_rank": 192, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "moe_intermediate_size": 768},
-    },
-    "helm-mice-1b": {
-        **{"vocab_size": 128256, "hidden_size": 896, "num_hidden_layers": 16, "num_attention_heads": 14, "intermediate_size": 3584, **_MICE},
-        **{"q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 64},
-        **{"moe_intermediate_size": 1792, "n_routed_experts": 8},
-    },
+    "helm-d-tiny": _dense(4096, 4, 128, 4, 384, head_dim=32),  # minutes on two cores
+    "helm-d-small": _dense(8192, 8, 512, 8, 1536),  # minutes on one GPU
+    "helm-d-100m": _dense(128256, 6, 384, 6, 1536),
+    "helm-mice-tiny": _mixture(_dense(4096, 4, 128, 4, 384), (4, 2, 1), 128, (96, 32), (16, 16, 16)),
+    "helm-mice-small": _mixture(_dense(8192, 8, 512, 8, 1536), (4, 2, 1), 512, (192, 128), (32, 32, 64)),
+    "helm-mice-120m": _mixture(_dense(128256, 6, 384, 6, 1536), (4, 2, 1), 768, (192, 64), (32, 16, 32)),
+    "helm-mice-1b": _mixture(_dense(128256, 16, 896, 14, 3584), (8, 2, 1), 1792, (768, 256), (64, 64, 64)),
 }
-TWINS = {f"llama-{size}": f"helm-d-{size}" for size in ("tiny", "100m")} | {
-    f"deepseek-{size}": f"helm-mice-{size}" for size in ("tiny", "120m", "1b")
-}
+TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}
 
 
 def helm_config(name: str, **changes: Any) -> HelmConfig:

@@ -5,6 +5,7 @@ the stream. On Euclidean() they are RMSNorm, Linear and addition.
 """
 
 import math
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Lorentz, Manifold
 
-if torch.cuda.is_available():
+if torch.cuda.is_available() and find_spec("triton"):  # torch brings it along on Linux
     from horosphere.nn import kernels
 else:
     kernels = None  # type: ignore[assignment]
