@@ -173,6 +173,8 @@ def _measure(args: argparse.Namespace) -> None:
     from horosphere.measure import delta, distortion, radius, reconstruction
     from horosphere.train.embed import Embedded
 
+    if args.what == "tokens":
+        return _measure_tokens(args)
     if args.what == "delta" and not Path(args.path).is_dir():
         graph = read_graph(args.path, directed=not args.graph, unique=args.unique)
         _print_delta(delta(graph, nodes=args.nodes, seed=args.seed), len(graph))
@@ -197,6 +199,19 @@ def _measure(args: argparse.Namespace) -> None:
             s = reconstruction(run.points, run.manifold, run.config.relations(graph), nodes=args.nodes, seed=args.seed)
             rows = [["mean rank", f"{s.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{s.map:.3f}  (1 is perfect)"]]
             _table([], [*rows, ["nodes ranked", f"{s.nodes:,}"]])
+
+
+def _measure_tokens(args: argparse.Namespace) -> None:
+    from horosphere.measure.language import measure_tokens
+    from horosphere.plots.language_report import require_study_place, save_study
+
+    if args.out:
+        require_study_place(args.out, args.overwrite)
+        require_pictures()
+    found = measure_tokens([args.path, *([args.twin] if args.twin else [])], args.data, seed=args.seed)
+    if args.out:
+        save_study(found, args.out, args.overwrite)
+    _table([], found.rows())
 
 
 def _print_delta(found: Any, size: int) -> None:
@@ -340,14 +355,16 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--blimp", metavar="FILE", help="judge language models on BLiMP's pairs too")
     _output(compare, None, "the report (default report.html); for language models a folder (default runs/compare-NAME)")
 
-    summary = "how tree-like is a graph, and how good is an embedding of it"
+    summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
     measure = _command(commands, "measure", _measure, summary, "horosphere measure delta tree.tsv")
-    measure.add_argument("what", choices=("delta", "distortion", "reconstruction", "radius"), help="the instrument")
-    measure.add_argument("path", help="a graph file (delta) or a folder made by `horosphere embed`")
-    measure.add_argument("--data", metavar="GRAPH", help="the graph, for distortion and reconstruction")
+    measure.add_argument("what", choices=("delta", "distortion", "reconstruction", "radius", "tokens"), help="the instrument")
+    measure.add_argument("path", help="a graph file (delta), a folder made by `horosphere embed`, or one made by `horosphere train` (tokens)")
+    measure.add_argument("--data", metavar="DATA", help="the graph, for distortion and reconstruction; the text, for tokens (default: the run's)")
+    measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     _reading(measure)
     measure.add_argument("--nodes", metavar="N", type=_positive, default=1000, help="how many nodes to sample on large data (default 1000)")
     measure.add_argument("--seed", metavar="N", type=_seed, default=0, help="of the sample (default 0)")
+    _output(measure, None, "a page or a folder of pictures, for tokens")
 
     train = _command(
         commands, "train", _train, "train a language model", "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"

@@ -1,5 +1,7 @@
 """`make demo`: a real tree in four geometries, a small language model beside its flat twin, and a page that shows what came out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +31,7 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     graph = trove_classifiers()
     config = EmbedConfig(dim=5, epochs=150)
     print(f"PyPI's package classifiers: a tree of {len(graph)} nodes. Four geometries, 5 dimensions, 3 seeds each; about a minute on two cores.")
-    with progress("comparing", config.epochs * 12, quiet) as update:
+    with progress("comparing", config.epochs * 12, quiet) as update, one_thread():
         comparison = compare(graph, config, progress=update)
     print_comparison(comparison)
     report = tree_report("PyPI's classifiers", graph, comparison)
@@ -41,6 +43,17 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
         add_language_models(report, quiet)
     report.save(out)
     print(f"report: {out}")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """These tensors are too small to share: threads would spend their time waiting for each other, on a busy machine nearly all of it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def add_language_models(report: Report, quiet: bool) -> None:

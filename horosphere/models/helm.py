@@ -314,8 +314,8 @@ def _mixture(
     dense: dict[str, Any], experts: tuple[int, int, int], inner: int, latents: tuple[int, int], head: tuple[int, int, int]
 ) -> dict[str, Any]:
     """experts: routed, active, shared; latents: of queries, of keys and values; head: without positions, rotated, value."""
-    names = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "q_lora_rank", "kv_lora_rank")
-    names += ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    names = ["n_routed_experts", "num_experts_per_tok", "n_shared_experts", "q_lora_rank", "kv_lora_rank"]
+    names += ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
     return {**dense, "attention": "latent", "moe_intermediate_size": inner, **dict(zip(names, (*experts, *latents, *head), strict=True))}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from horosphere.data.tokens import Corpus
     from horosphere.train.language import LanguageRecipe
 
-FAMILIES = {"helm-tiny": ("helm-d-tiny", "helm-mice-tiny"), "helm-100m": ("helm-d-100m", "helm-mice-120m")}  # dense and mixture
+FAMILIES = {f"helm-{size}": (f"helm-d-{size}", f"helm-mice-{mixture}") for size, mixture in (("tiny", "tiny"), ("small", "small"), ("100m", "120m"))}
 DECIDED = ("model", "geometry", "expert_curvature")  # settings that tell the models apart
 INNER = 16  # the dense models' intermediate_size is a multiple of it
 RESULTS, CURVES = "results.json", "curves.png"
