@@ -119,7 +119,7 @@ def _compare(args: argparse.Namespace) -> None:
     if args.data in FAMILIES:
         return _compare_language(args)
     if args.settings:
-        raise UserError(f"{' '.join(args.settings)}: settings are for {' and '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
+        raise UserError(f"{' '.join(args.settings)}: settings are for {', '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
     args.out = args.out or "report.html"
     _compare_graph(args)
 

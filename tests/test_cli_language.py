@@ -300,7 +300,7 @@ BAD_WORDS = {
     "compare helm-tiny stepps=3": "did you mean steps",
     "compare helm-tiny --blimp nowhere": "nowhere: no such file",
     "compare helm-tiny --out cats.txt": "cats.txt is a file",
-    "compare tree.tsv steps=3": "settings are for helm-tiny and helm-100m; tree.tsv is taken for the file of a graph",
+    "compare tree.tsv steps=3": "settings are for helm-tiny, helm-small, helm-100m; tree.tsv is taken for the file of a graph",
 }
 
 
