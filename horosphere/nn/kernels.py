@@ -4,7 +4,10 @@ Each computes what its torch form in `geometry/lorentz.py` or `nn/` computes (th
 backward passes recompute what is cheaper to compute than to keep. Written for rows of slots: slot 0 is the time and never read.
 """
 
-from typing import Any
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 import triton
@@ -14,7 +17,36 @@ from torch.library import triton_op, wrap_triton
 
 from horosphere.geometry.manifold import HALF
 
+F = TypeVar("F", bound=Callable[..., Any])
 PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
+
+
+_direct = threading.local()  # backward passes run in threads of their own
+
+
+def _launch(kernel: Any) -> Any:
+    return kernel if getattr(_direct, "on", False) else wrap_triton(kernel)
+
+
+def _operator(name: str) -> Callable[[F], F]:
+    """An operator that torch.compile can look into. In eager mode the plain function: the way through the dispatcher takes longer than a kernel."""
+
+    def decorate(function: F) -> F:
+        registered = triton_op(f"horosphere::{name}", mutates_args={})(function)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return registered(*args)
+            _direct.on = True
+            try:
+                return function(*args)
+            finally:
+                _direct.on = False
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 def _block(n: int) -> int:
@@ -72,21 +104,21 @@ def _norm_backward(  # type: ignore[no-untyped-def]
     tl.store(dweight_ptr + tl.program_id(0) * n + i, dweight, mask=i < n)
 
 
-@triton_op("horosphere::norm_forward", mutates_args={})
+@_operator("norm_forward")
 def _norm_forward_op(x: Tensor, weight: Tensor, c: float, eps: float) -> Tensor:
     rows, n = x.shape
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
-    wrap_triton(_norm_forward)[(rows,)](x, weight, out, n, c, eps, _block(n), num_warps=_warps(_block(n)))
+    _launch(_norm_forward)[(rows,)](x, weight, out, n, c, eps, _block(n), num_warps=_warps(_block(n)))
     return out
 
 
-@triton_op("horosphere::norm_backward", mutates_args={})
+@_operator("norm_backward")
 def _norm_backward_op(x: Tensor, weight: Tensor, grad: Tensor, fork: Tensor | None, c: float, eps: float) -> tuple[Tensor, Tensor]:
     rows, n = x.shape
     dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
     args = (x, weight, grad, x if fork is None else fork, dx, shares, rows, n, fork is not None, c, eps, _block(n))
-    wrap_triton(_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(_block(n)))
+    _launch(_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(_block(n)))
     return dx, shares
 
 
@@ -159,22 +191,22 @@ def _residual_backward(  # type: ignore[no-untyped-def]
     tl.store(dw_ptr + row, dw)
 
 
-@triton_op("horosphere::residual_forward", mutates_args={})
+@_operator("residual_forward")
 def _residual_forward_op(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
     rows, n = x.shape
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     block = _block(n)
-    wrap_triton(_residual_forward)[(rows,)](x, y, w, out, n, scale, c, block, num_warps=_warps(block))
+    _launch(_residual_forward)[(rows,)](x, y, w, out, n, scale, c, block, num_warps=_warps(block))
     return out
 
 
-@triton_op("horosphere::residual_backward", mutates_args={})
+@_operator("residual_backward")
 def _residual_backward_op(x: Tensor, y: Tensor, w: Tensor, grad: Tensor, scale: float, c: float) -> tuple[Tensor, Tensor, Tensor]:
     rows, n = x.shape
     dx, dy = torch.empty((rows, n), dtype=x.dtype, device=x.device), torch.empty((rows, n), dtype=y.dtype, device=x.device)
     dw = torch.empty((rows,), dtype=torch.float32, device=x.device)
     block = _block(n)
-    wrap_triton(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, n, scale, c, block, num_warps=_warps(block))
+    _launch(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, n, scale, c, block, num_warps=_warps(block))
     return dx, dy, dw
 
 
@@ -268,17 +300,17 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
     tl.store(dw_ptr + tl.program_id(0), dw)
 
 
-@triton_op("horosphere::residual_norm_forward", mutates_args={})
+@_operator("residual_norm_forward")
 def _residual_norm_forward_op(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
     rows, n = x.shape
     out, joined = (torch.empty((rows, n), dtype=x.dtype, device=x.device) for _ in range(2))
     block = _block(n)
     args = (x, y, w, weight, joined, out, n, scale, c, eps, block)
-    wrap_triton(_residual_norm_forward)[(rows,)](*args, num_warps=_warps(block))
+    _launch(_residual_norm_forward)[(rows,)](*args, num_warps=_warps(block))
     return out, joined
 
 
-@triton_op("horosphere::residual_norm_backward", mutates_args={})
+@_operator("residual_norm_backward")
 def _residual_norm_backward_op(
     x: Tensor, y: Tensor, w: Tensor, weight: Tensor, grad: Tensor, fork: Tensor, scale: float, c: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -288,7 +320,7 @@ def _residual_norm_backward_op(
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
     block = _block(n)
     args = (x, y, w, weight, grad, fork, dx, dy, dw, shares, rows, n, scale, c, eps, block)
-    wrap_triton(_residual_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(block))
+    _launch(_residual_norm_backward)[(PROGRAMS,)](*args, num_warps=_warps(block))
     return dx, dy, dw, shares
 
 
@@ -366,20 +398,20 @@ def _gate_warps(block: int) -> int:
     return min(16, max(1, block // 512))
 
 
-@triton_op("horosphere::gate_forward", mutates_args={})
+@_operator("gate_forward")
 def _gate_forward_op(gate: Tensor, up: Tensor, c: float) -> Tensor:
     rows, n = gate.shape
     out = torch.empty((rows, n), dtype=gate.dtype, device=gate.device)
-    wrap_triton(_gate_forward)[(rows,)](gate, up, gate, out, n, n, False, c, _block(n), num_warps=_gate_warps(_block(n)))
+    _launch(_gate_forward)[(rows,)](gate, up, gate, out, n, n, False, c, _block(n), num_warps=_gate_warps(_block(n)))
     return out
 
 
-@triton_op("horosphere::gate_backward", mutates_args={})
+@_operator("gate_backward")
 def _gate_backward_op(gate: Tensor, up: Tensor, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
     rows, n = gate.shape
     dgate, dup = torch.empty((rows, n), dtype=gate.dtype, device=gate.device), torch.empty((rows, n), dtype=gate.dtype, device=gate.device)
     args = (gate, up, gate, grad, dgate, dup, gate, n, n, False, False, c, _block(n))
-    wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    _launch(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
     return dgate, dup
 
 
@@ -401,22 +433,22 @@ def gate(gate: Tensor, up: Tensor, c: float) -> Tensor:
     return out.view(gate.shape)
 
 
-@triton_op("horosphere::gate_joint_forward", mutates_args={})
+@_operator("gate_joint_forward")
 def _gate_joint_forward_op(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
     rows, n = joint.shape[0], joint.shape[1] // 2
     out = torch.empty((rows, n), dtype=joint.dtype, device=joint.device)
     args = (joint, joint, joint if factor is None else factor, out, 2 * n, n, factor is not None, c, _block(n))
-    wrap_triton(_gate_forward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    _launch(_gate_forward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
     return out
 
 
-@triton_op("horosphere::gate_joint_backward", mutates_args={})
+@_operator("gate_joint_backward")
 def _gate_joint_backward_op(joint: Tensor, factor: Tensor | None, grad: Tensor, c: float) -> tuple[Tensor, Tensor]:
     rows, n = joint.shape[0], joint.shape[1] // 2
     djoint = torch.empty((rows, 2 * n), dtype=joint.dtype, device=joint.device)
     dfactor = torch.empty((rows,), dtype=torch.float32, device=joint.device)
     args = (joint, joint, joint if factor is None else factor, grad, djoint, joint, dfactor, 2 * n, n, True, factor is not None, c, _block(n))
-    wrap_triton(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
+    _launch(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(_block(n)))
     return djoint, dfactor
 
 
@@ -559,18 +591,18 @@ def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
     return {"HEADS": _block(heads), **blocks, "num_warps": _tile_warps(size)}
 
 
-@triton_op("horosphere::heads_forward", mutates_args={})
+@_operator("heads_forward")
 def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
     batch, length, heads, n = u.shape
     out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
     choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
-    wrap_triton(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_split_tile(heads, still, half))
+    _launch(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_split_tile(heads, still, half))
     return out
 
 
-@triton_op("horosphere::heads_backward", mutates_args={})
+@_operator("heads_backward")
 def _heads_backward_op(
     u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, grad: Tensor, query: bool, start: int, c: float
 ) -> tuple[Tensor, Tensor]:
@@ -580,7 +612,7 @@ def _heads_backward_op(
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, grad, du, dscale)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
     choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, c)
-    wrap_triton(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half))
+    _launch(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half))
     return du, dscale
 
 
@@ -673,18 +705,18 @@ def _latent_tile(heads: int, nope: int, rope: int, value: int) -> dict[str, int]
     return {"HEADS": _block(heads), **blocks, "num_warps": _tile_warps(_block(heads) * sum(blocks.values()))}
 
 
-@triton_op("horosphere::keys_values_forward", mutates_args={})
+@_operator("keys_values_forward")
 def _keys_values_forward_op(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
     batch, length, heads, width = kv.shape
     rope = key.shape[-1]
     k = torch.empty((batch, length, heads, nope + rope), dtype=kv.dtype, device=kv.device)
     v = torch.empty((batch, length, heads, width - nope), dtype=kv.dtype, device=kv.device)
     choices = (heads, nope, rope, width - nope, kv.dtype in HALF, c)
-    wrap_triton(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope))
+    _launch(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope))
     return k, v
 
 
-@triton_op("horosphere::keys_values_backward", mutates_args={})
+@_operator("keys_values_backward")
 def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
     batch, length, heads, width = kv.shape
     rope = key.shape[-1]
@@ -693,7 +725,7 @@ def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, no
     choices = (heads, nope, rope, width - nope, c)
     strides = (*dk.stride()[:3], *dv.stride()[:3])
     tile = _latent_tile(heads, nope, rope, width - nope)
-    wrap_triton(_keys_values_backward)[(batch * length,)](kv, key, dk, dv, dkv, dkey, length, *strides, *choices, **tile)
+    _launch(_keys_values_backward)[(batch * length,)](kv, key, dk, dv, dkv, dkey, length, *strides, *choices, **tile)
     return dkv, dkey
 
 
@@ -753,19 +785,19 @@ def _centre_backward(  # type: ignore[no-untyped-def]
     tl.store(dz_ptr + token * H * N + head * N + i, grad * inverse + tl.where(i == 0, cone * z, -cone * z), mask=inside)
 
 
-@triton_op("horosphere::centre_forward", mutates_args={})
+@_operator("centre_forward")
 def _centre_forward_op(z: Tensor, c: float) -> Tensor:
     batch, length, heads, n = z.shape
     out = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
-    wrap_triton(_centre_forward)[(batch * length,)](z, out, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
+    _launch(_centre_forward)[(batch * length,)](z, out, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
     return out
 
 
-@triton_op("horosphere::centre_backward", mutates_args={})
+@_operator("centre_backward")
 def _centre_backward_op(z: Tensor, grad: Tensor, c: float) -> Tensor:
     batch, length, heads, n = z.shape
     dz = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
-    wrap_triton(_centre_backward)[(batch * length,)](z, grad, dz, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
+    _launch(_centre_backward)[(batch * length,)](z, grad, dz, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
     return dz
 
 
@@ -883,7 +915,7 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
             tl.store(dshared_factor_ptr + j * tokens + token, -tl.sum(dy * y, 0) / factor)
 
 
-@triton_op("horosphere::mixture_forward", mutates_args={})
+@_operator("mixture_forward")
 def _mixture_forward_op(
     y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
 ) -> Tensor:
@@ -899,11 +931,11 @@ def _mixture_forward_op(
         out,
     )
     choices = (active, 0 if shared is None else shared.shape[0], factor is not None, scale, c, _block(n))
-    wrap_triton(_mixture_forward)[(tokens,)](*pointers, tokens, n, *choices, num_warps=_warps(_block(n)))
+    _launch(_mixture_forward)[(tokens,)](*pointers, tokens, n, *choices, num_warps=_warps(_block(n)))
     return out
 
 
-@triton_op("horosphere::mixture_backward", mutates_args={})
+@_operator("mixture_backward")
 def _mixture_backward_op(
     y: Tensor,
     place: Tensor,
@@ -924,7 +956,7 @@ def _mixture_backward_op(
     pointers = (y, place, weight, y if factor is None else factor, y if shared is None else shared, y if shared_factor is None else shared_factor)
     choices = (active, count, factor is not None, scale, c, _block(n))
     results = (dy, dweight, dfactor, dshared, dshared_factor)
-    wrap_triton(_mixture_backward)[(tokens,)](*pointers, grad, *results, tokens, n, *choices, num_warps=_warps(_block(n)))
+    _launch(_mixture_backward)[(tokens,)](*pointers, grad, *results, tokens, n, *choices, num_warps=_warps(_block(n)))
     return results
 
 

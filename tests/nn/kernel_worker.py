@@ -3,19 +3,15 @@
 import sys
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
+from horosphere.geometry import Lorentz
+from horosphere.nn import kernels
+from horosphere.nn.rotary import rotary_angles, rotate
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    torch.library.wrap_triton = lambda kernel: kernel  # the interpreter's kernels need no wrapping; before `kernels` takes it
-
-import torch.nn.functional as F  # noqa: E402
-
-from horosphere.geometry import Lorentz  # noqa: E402
-from horosphere.nn import kernels  # noqa: E402
-from horosphere.nn.rotary import rotary_angles, rotate  # noqa: E402
-
 C = 0.7
 L = Lorentz(C)
 
