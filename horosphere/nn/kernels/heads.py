@@ -1,0 +1,358 @@
+"""Heads of attention: points with their times, and their averages back on the manifold."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from horosphere.geometry.manifold import HALF
+from horosphere.nn.kernels.launch import block_of, launch, operator
+
+# -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles -------------------------
+
+
+@triton.jit
+def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What brings a point onto its rounded time (`Lorentz.heads`)."""
+    rounded = (scale * time).to(dtype).to(tl.float32) / scale
+    fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
+    return tl.where(C * r2 > 1.0, fit, 1.0)
+
+
+@triton.jit
+def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Slots START … START + WIDTH of all heads as fp32; nothing where the time is. Whole aligned pieces, so that loads are wide."""
+    i = tl.arange(0, BLOCK)[None, :]
+    x = tl.load(ptr + at + START + i, mask=(head < H) & (i < WIDTH), other=0.0).to(tl.float32)
+    return tl.where(START + i > 0, x, 0.0)
+
+
+@triton.jit
+def _heads_forward(  # type: ignore[no-untyped-def]
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr,
+    TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    at = token * H * N + head * N
+    r2 = tl.zeros((HEADS,), tl.float32)
+    if STILL > 0:
+        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
+        r2 += tl.sum(x * x, 1)
+    if HALF_TURNED > 0:
+        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        r2 += tl.sum(one * one + two * two, 1)
+    r2 = r2[:, None]
+    time = tl.sqrt(1.0 / C + r2)
+    scale = 1.0
+    if SCALE:
+        scale = tl.load(scale_ptr).to(tl.float32)
+    fit = scale
+    if FIT:
+        fit = scale * _fitted(time, r2, scale, C, out_ptr.dtype.element_ty)
+    if STILL > 0:
+        i = tl.arange(0, STILL_BLOCK)[None, :]
+        tl.store(out_ptr + at + i, tl.where(i == 0, SIGN * scale * time, fit * x), mask=(head < H) & (i < STILL))
+    if HALF_TURNED > 0:
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        angle = (token % angles) * 2 * HALF_TURNED + i
+        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
+        inside = (head < H) & (i < HALF_TURNED)
+        tl.store(out_ptr + at + STILL + i, tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)), mask=inside)
+        tl.store(out_ptr + at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
+
+
+@triton.jit
+def _heads_backward(  # type: ignore[no-untyped-def]
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles, length, grad_batch, grad_token, grad_head, H: tl.constexpr,
+    N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    at = token * H * N + head * N
+    grad_at = (token // length) * grad_batch + (token % length) * grad_token + head * grad_head
+    r2 = tl.zeros((HEADS,), tl.float32)
+    along = tl.zeros((HEADS,), tl.float32)  # grad · what it is the gradient of, without the scale
+    if STILL > 0:
+        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
+        g = _columns(grad_ptr, grad_at, head, H, 0, STILL, STILL_BLOCK)
+        r2 += tl.sum(x * x, 1)
+        along += tl.sum(g * x, 1)
+    if HALF_TURNED > 0:
+        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        g_one = _columns(grad_ptr, grad_at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        g_two = _columns(grad_ptr, grad_at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        angle = (token % angles) * 2 * HALF_TURNED + i
+        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
+        back_one = g_one * cos + g_two * sin
+        back_two = g_two * cos - g_one * sin
+        r2 += tl.sum(one * one + two * two, 1)
+        along += tl.sum(back_one * one + back_two * two, 1)
+    time = tl.sqrt(1.0 / C + r2)[:, None]
+    dtime = SIGN * tl.load(grad_ptr + grad_at, mask=head < H, other=0.0).to(tl.float32)
+    scale = 1.0
+    if SCALE:
+        scale = tl.load(scale_ptr).to(tl.float32)
+        tl.store(dscale_ptr + token, tl.sum(along[:, None] + tl.where(head < H, dtime * time, 0.0)))
+    pull = dtime / time
+    if STILL > 0:
+        i = tl.arange(0, STILL_BLOCK)[None, :]
+        tl.store(du_ptr + at + i, scale * (g + pull * x), mask=(head < H) & (i < STILL))
+    if HALF_TURNED > 0:
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        inside = (head < H) & (i < HALF_TURNED)
+        tl.store(du_ptr + at + STILL + i, tl.where(STILL + i > 0, scale * (back_one + pull * one), 0.0), mask=inside)
+        tl.store(du_ptr + at + STILL + HALF_TURNED + i, scale * (back_two + pull * two), mask=inside)
+
+
+def _tile_warps(size: int) -> int:
+    return min(8, max(1, block_of(size) // 512))
+
+
+def _tile(heads: int, n: int) -> dict[str, int]:
+    size = block_of(heads) * block_of(n)
+    return {"HEADS": block_of(heads), "BLOCK": block_of(n), "num_warps": _tile_warps(size)}
+
+
+def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
+    size = block_of(heads) * (block_of(still) if still else 0) + 2 * block_of(heads) * (block_of(half) if half else 0)
+    blocks = {"STILL_BLOCK": block_of(max(still, 1)), "TURNED_BLOCK": block_of(max(half, 1))}
+    return {"HEADS": block_of(heads), **blocks, "num_warps": _tile_warps(size)}
+
+
+@operator("heads_forward")
+def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+    batch, length, heads, n = u.shape
+    out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
+    pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
+    choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
+    launch(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_split_tile(heads, still, half))
+    return out
+
+
+@operator("heads_backward")
+def _heads_backward_op(
+    u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, grad: Tensor, query: bool, start: int, c: float
+) -> tuple[Tensor, Tensor]:
+    batch, length, heads, n = u.shape
+    du = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
+    dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
+    pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, grad, du, dscale)
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
+    choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, c)
+    launch(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half))
+    return du, dscale
+
+
+class _Heads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+        ctx.save_for_backward(u, cos, sin, scale)
+        ctx.query, ctx.start, ctx.c = query, start, c
+        return _heads_forward_op(u, cos, sin, scale, query, start, c)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, cos, sin, scale = ctx.saved_tensors
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        du, dscale = _heads_backward_op(u, cos, sin, scale, grad, ctx.query, ctx.start, ctx.c)
+        return du, None, None, None if scale is None else dscale.sum().to(scale.dtype).view(1), None, None, None
+
+
+def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+    """(B, T, H, n) -> (B, T, H, n); slots from `start` on are turned by the angles."""
+    cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
+    out: Tensor = _Heads.apply(u.contiguous(), cos, sin, scale, query, start, c)
+    return out
+
+
+# -- keys and values of latent attention: k = [k_t, W_k z, one rotated key for all heads], v = [v_t, W_v z] -----------------
+
+
+@triton.jit
+def _keys_values_forward(  # type: ignore[no-untyped-def]
+    kv_ptr, key_ptr, k_ptr, v_ptr, H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr,
+    C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    row = token * H + head
+    x = _columns(kv_ptr, row * (NOPE + VALUE), head, H, 0, NOPE, NOPE_BLOCK)
+    j = tl.arange(0, ROPE_BLOCK)[None, :]
+    key = tl.load(key_ptr + token * ROPE + j, mask=j < ROPE, other=0.0).to(tl.float32)
+    r2 = (tl.sum(x * x, 1) + tl.sum(key * key))[:, None]
+    time = tl.sqrt(1.0 / C + r2)
+    fit = 1.0 + 0.0 * r2
+    if FIT:
+        fit = _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
+    i = tl.arange(0, NOPE_BLOCK)[None, :]
+    tl.store(k_ptr + row * (NOPE + ROPE) + i, tl.where(i == 0, time, fit * x), mask=(head < H) & (i < NOPE))
+    tl.store(k_ptr + row * (NOPE + ROPE) + NOPE + j, fit * key, mask=(head < H) & (j < ROPE))
+    # the first slot of the value part is its time
+    i = tl.arange(0, VALUE_BLOCK)[None, :]
+    v = _columns(kv_ptr + NOPE, row * (NOPE + VALUE), head, H, 0, VALUE, VALUE_BLOCK)
+    r2 = tl.sum(v * v, 1)[:, None]
+    time = tl.sqrt(1.0 / C + r2)
+    if FIT:
+        v = v * _fitted(time, r2, 1.0, C, k_ptr.dtype.element_ty)
+    tl.store(v_ptr + row * VALUE + i, tl.where(i == 0, time, v), mask=(head < H) & (i < VALUE))
+
+
+@triton.jit
+def _keys_values_backward(  # type: ignore[no-untyped-def]
+    kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr, length, k_batch, k_token, k_head, v_batch, v_token, v_head, H: tl.constexpr,
+    NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr,
+    ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    row = token * H + head
+    here = head < H
+    x = _columns(kv_ptr, row * (NOPE + VALUE), head, H, 0, NOPE, NOPE_BLOCK)
+    j = tl.arange(0, ROPE_BLOCK)[None, :]
+    key = tl.load(key_ptr + token * ROPE + j, mask=j < ROPE, other=0.0).to(tl.float32)
+    at = (token // length) * k_batch + (token % length) * k_token + head * k_head
+    time = tl.sqrt(1.0 / C + tl.sum(x * x, 1) + tl.sum(key * key))[:, None]
+    pull = tl.load(dk_ptr + at, mask=here, other=0.0).to(tl.float32) / time
+    i = tl.arange(0, NOPE_BLOCK)[None, :]
+    dx = _columns(dk_ptr, at, head, H, 0, NOPE, NOPE_BLOCK) + pull * x
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + i, dx, mask=here & (i < NOPE))
+    dkey = tl.load(dk_ptr + at + NOPE + j, mask=here & (j < ROPE), other=0.0).to(tl.float32) + pull * key
+    k = tl.arange(0, ROPE_BLOCK)
+    tl.store(dkey_ptr + token * ROPE + k, tl.sum(dkey, 0), mask=k < ROPE)
+    i = tl.arange(0, VALUE_BLOCK)[None, :]
+    v = _columns(kv_ptr + NOPE, row * (NOPE + VALUE), head, H, 0, VALUE, VALUE_BLOCK)
+    at = (token // length) * v_batch + (token % length) * v_token + head * v_head
+    pull = tl.load(dv_ptr + at, mask=here, other=0.0).to(tl.float32) / tl.sqrt(1.0 / C + tl.sum(v * v, 1)[:, None])
+    dv = _columns(dv_ptr, at, head, H, 0, VALUE, VALUE_BLOCK) + pull * v
+    tl.store(dkv_ptr + row * (NOPE + VALUE) + NOPE + i, dv, mask=here & (i < VALUE))
+
+
+def _latent_tile(heads: int, nope: int, rope: int, value: int) -> dict[str, int]:
+    blocks = {"NOPE_BLOCK": block_of(nope), "ROPE_BLOCK": block_of(rope), "VALUE_BLOCK": block_of(value)}
+    return {"HEADS": block_of(heads), **blocks, "num_warps": _tile_warps(block_of(heads) * sum(blocks.values()))}
+
+
+@operator("keys_values_forward")
+def _keys_values_forward_op(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    batch, length, heads, width = kv.shape
+    rope = key.shape[-1]
+    k = torch.empty((batch, length, heads, nope + rope), dtype=kv.dtype, device=kv.device)
+    v = torch.empty((batch, length, heads, width - nope), dtype=kv.dtype, device=kv.device)
+    choices = (heads, nope, rope, width - nope, kv.dtype in HALF, c)
+    launch(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope))
+    return k, v
+
+
+@operator("keys_values_backward")
+def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    batch, length, heads, width = kv.shape
+    rope = key.shape[-1]
+    dkv = torch.empty((batch, length, heads, width), dtype=kv.dtype, device=kv.device)
+    dkey = torch.empty((batch, length, rope), dtype=key.dtype, device=kv.device)
+    choices = (heads, nope, rope, width - nope, c)
+    strides = (*dk.stride()[:3], *dv.stride()[:3])
+    tile = _latent_tile(heads, nope, rope, width - nope)
+    launch(_keys_values_backward)[(batch * length,)](kv, key, dk, dv, dkv, dkey, length, *strides, *choices, **tile)
+    return dkv, dkey
+
+
+class _KeysValues(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(kv, key)
+        ctx.nope, ctx.c = nope, c
+        return _keys_values_forward_op(kv, key, nope, c)
+
+    @staticmethod
+    def backward(ctx: Any, dk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
+        kv, key = ctx.saved_tensors
+        dk, dv = (g if g.stride(-1) == 1 else g.contiguous() for g in (dk, dv))
+        return *_keys_values_backward_op(kv, key, dk, dv, ctx.nope, ctx.c), None, None
+
+
+def keys_values(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+    """(B, T, H, nope + value), (B, T, rope) -> (B, T, H, nope + rope), (B, T, H, value)"""
+    k, v = _KeysValues.apply(kv.contiguous(), key.contiguous(), nope, c)
+    return k, v
+
+
+# -- centre: averages of heads back on the manifold -----------------------------------------------------------------------
+
+
+@triton.jit
+def _centre_forward(  # type: ignore[no-untyped-def]
+    z_ptr, out_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    i = tl.arange(0, BLOCK)[None, :]
+    inside = (head < H) & (i < N)
+    at = (token // length) * batch_stride + (token % length) * token_stride + head * head_stride
+    z = tl.load(z_ptr + at + i, mask=inside, other=0.0).to(tl.float32)
+    length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
+    tl.store(out_ptr + token * H * N + head * N + i, z * tl.rsqrt(tl.maximum(length2, 1.0)), mask=inside)
+
+
+@triton.jit
+def _centre_backward(  # type: ignore[no-untyped-def]
+    z_ptr, grad_ptr, dz_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    i = tl.arange(0, BLOCK)[None, :]
+    inside = (head < H) & (i < N)
+    at = (token // length) * batch_stride + (token % length) * token_stride + head * head_stride
+    z = tl.load(z_ptr + at + i, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + token * H * N + head * N + i, mask=inside, other=0.0).to(tl.float32)
+    length2 = C * tl.sum(tl.where(i == 0, z * z, -z * z), 1)[:, None]
+    inverse = tl.rsqrt(tl.maximum(length2, 1.0))
+    cone = tl.where(length2 > 1.0, -C * inverse * inverse * inverse * tl.sum(grad * z, 1)[:, None], 0.0)
+    tl.store(dz_ptr + token * H * N + head * N + i, grad * inverse + tl.where(i == 0, cone * z, -cone * z), mask=inside)
+
+
+@operator("centre_forward")
+def _centre_forward_op(z: Tensor, c: float) -> Tensor:
+    batch, length, heads, n = z.shape
+    out = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
+    launch(_centre_forward)[(batch * length,)](z, out, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
+    return out
+
+
+@operator("centre_backward")
+def _centre_backward_op(z: Tensor, grad: Tensor, c: float) -> Tensor:
+    batch, length, heads, n = z.shape
+    dz = torch.empty((batch, length, heads, n), dtype=z.dtype, device=z.device)
+    launch(_centre_backward)[(batch * length,)](z, grad, dz, length, *z.stride()[:3], heads, n, c, **_tile(heads, n))
+    return dz
+
+
+class _Centre(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, c: float) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.c = c
+        return _centre_forward_op(z, c)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (z,) = ctx.saved_tensors
+        return _centre_backward_op(z, grad.contiguous(), ctx.c), None
+
+
+def centre(z: Tensor, c: float) -> Tensor:
+    """(B, T, H, n) -> (B, T, H, n)"""
+    out: Tensor = _Centre.apply(z if z.stride(-1) == 1 else z.contiguous(), c)
+    return out

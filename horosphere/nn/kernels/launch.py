@@ -1,0 +1,56 @@
+"""How the kernels are launched, in eager mode and by torch.compile."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import triton
+from torch import Tensor
+from torch.library import triton_op, wrap_triton
+
+F = TypeVar("F", bound=Callable[..., Any])
+PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
+
+
+_direct = threading.local()  # backward passes run in threads of their own
+
+
+def launch(kernel: Any) -> Any:
+    return kernel if getattr(_direct, "on", False) else wrap_triton(kernel)
+
+
+def operator(name: str) -> Callable[[F], F]:
+    """An operator that torch.compile can look into. In eager mode the plain function: the way through the dispatcher takes longer than a kernel."""
+
+    def decorate(function: F) -> F:
+        registered = triton_op(f"horosphere::{name}", mutates_args={})(function)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return registered(*args)
+            _direct.on = True
+            try:
+                return function(*args)
+            finally:
+                _direct.on = False
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def block_of(n: int) -> int:
+    return int(triton.next_power_of_2(n))
+
+
+def warps_of(block: int) -> int:
+    """One warp for the rows of a stream: its sums need no barrier."""
+    return min(16, max(1, block // 1024))
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """(..., n) as (N, n), contiguous. Never a view with other strides: torch.compile may hand a kernel another layout than it was traced with."""
+    return x.contiguous().view(-1, x.shape[-1])
