@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
-from horosphere.nn.slots import fused, kernels
+from horosphere.nn.slots import fused, kernels, room
 
 
 class Router(nn.Module):
@@ -144,10 +144,9 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """Shared and routed experts joined in one centroid √n·N(Σ y_shared + Σ g_i y_i); their sum in flat space.   (B, T, dim) -> (B, T, dim), loss
+    """Shared and routed experts joined in one centroid s·N(Σ y_shared + Σ g_i y_i), s = `room`; their sum in flat space.
 
-    The centroid of points that disagree lies about 1 from the origin, however far out they are. Beside a stream of length 4√n it would not be
-    heard, and no matrix follows that could raise its voice: hence √n.
+    (B, T, dim) -> (B, T, dim), balance loss
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class MixtureOfExperts(nn.Module):
     ):
         super().__init__()
         self.manifold = manifold
-        self.scale = math.sqrt(dim)
+        self.scale = room(dim)
         self.gate = Router(dim, routed, active, manifold, **router_options)
         self.experts = Experts(routed, dim, inner, manifold, spread)
         self.shared_experts = Experts(shared, dim, inner, manifold, spread) if shared else None

@@ -20,6 +20,12 @@ else:
     kernels = None  # type: ignore[assignment]
 
 
+def room(dim: int) -> float:
+    """4√n, the length of the stream. A centroid of points that disagree lies about 1 from the origin, however far out they are: what it is
+    multiplied by to be heard beside others, where no matrix follows that could do it."""
+    return 4 * math.sqrt(dim)
+
+
 def fused(x: Tensor, manifold: Manifold) -> bool:
     """Whether `nn.kernels` serves: the hyperboloid at a fixed curvature, on CUDA, short of fp64. Elsewhere torch's own operations do."""
     return kernels is not None and x.is_cuda and x.dtype != torch.float64 and isinstance(manifold, Lorentz) and not manifold.learn
@@ -75,14 +81,14 @@ class SlotNorm(nn.RMSNorm):
 class SlotResidual(nn.Module):
     """The stream x joined by a layer's output y; x + y in flat space.   (..., n), (..., n) -> (..., n)
 
-    "centroid": s·N(x + w·y), w learned from 1, s = 4√n. N alone shrinks the stream to length about 1 and each layer overwrites it; s gives it
-    room. "additive": space parts add up, an identity path as in flat space.
+    "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone shrinks the stream to length about 1 and each layer overwrites it.
+    "additive": space parts add up, an identity path as in flat space.
     """
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
         super().__init__()
         self.manifold = manifold
-        self.scale = 4 * math.sqrt(dim)
+        self.scale = room(dim)
         self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat else None
 
     def reset_parameters(self) -> None:

@@ -115,7 +115,7 @@ def mixture(layer: MixtureOfExperts, x: Tensor, config, c: float) -> Tensor:
         best = (affinity + layer.gate.e_score_correction_bias).topk(config.num_experts_per_tok).indices
         z = sum(affinity[e] / affinity[best].sum() * expert(layer.experts, e, token, c) for e in best.tolist())
         z = z + sum(expert(layer.shared_experts, s, token, c) for s in range(config.n_shared_experts))
-        rows.append(point(math.sqrt(len(token)) * centroid(z, c)[1:], c))
+        rows.append(point(4 * math.sqrt(len(token)) * centroid(z, c)[1:], c))
     return torch.stack(rows)
 
 
