@@ -271,14 +271,14 @@ def _eval_perplexity(args: argparse.Namespace) -> None:
     import torch
 
     from horosphere.train.distributed import World
-    from horosphere.train.language import autocast, load, text_tokens, validate, validation_tokens
+    from horosphere.train.language import autocast, load, run_corpus, text_tokens, validate
     from horosphere.train.progress import progress
 
     if len(args.task) > 1 or args.harness:
         raise UserError("--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions")
     device = _device(args.device)
     model, tokenizer = load(args.folder)
-    tokens = text_tokens(args.data, tokenizer) if args.data else validation_tokens(args.folder, tokenizer)
+    tokens = text_tokens(args.data, tokenizer) if args.data else run_corpus(args.folder, tokenizer).valid
     length = model.config.max_position_embeddings
     with progress("perplexity", min(args.limit or len(tokens), -(-len(tokens) // length)), args.quiet) as update, autocast(device):
         found = validate(model.to(device), tokens, length, World(device=torch.device(device)), args.limit, update)

@@ -182,26 +182,29 @@ class Manifold(nn.Module, ABC):
 
     def space(self, u: Tensor) -> Tensor:
         """Slots with nothing for the time.   (..., n) -> (..., n)"""
-        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+        raise self._slotless()
 
     def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
         """Slots for a linear map to read: the time over √n beside the space part.   (..., n) -> (..., n)
 
         The time of a normalised point is about √n, and Adam would move its column √n times faster than the rest. floor: 1/c where it is not ours.
         """
-        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+        raise self._slotless()
 
     def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
         """Slots for dot-product attention, which then compares by this geometry.   (..., n) -> (..., n)"""
-        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+        raise self._slotless()
 
     def centre(self, z: Tensor) -> Tensor:
         """Averages of `heads`, weights summing to 1, back on the manifold.   (..., n) -> (..., n)"""
-        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+        raise self._slotless()
 
     def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
         """Centroid of points in slots with weights (..., 1); Σ w u in flat space.   (..., n) -> (..., n)"""
-        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+        raise self._slotless()
+
+    def _slotless(self) -> NotImplementedError:
+        return NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
 
     # -- randomness --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -285,7 +284,7 @@ def measure_tokens(runs: Sequence[str | Path], data: str | None = None, *, seed:
 
     data: another text to count and read.
     """
-    from horosphere.train.language import load, text_tokens
+    from horosphere.train.language import load, run_corpus, text_tokens
 
     loaded = {Path(run).name: load(run) for run in runs}
     if len(loaded) < len(runs):
@@ -295,7 +294,8 @@ def measure_tokens(runs: Sequence[str | Path], data: str | None = None, *, seed:
         if other.get_vocab() != tokenizer.get_vocab():
             raise UserError(f"{name} has another tokenizer than {next(iter(loaded))}: their tokens cannot be compared. Train both on the same text.")
     if data is None:
-        counted, read = _texts(Path(runs[0]), tokenizer)
+        corpus = run_corpus(runs[0], tokenizer)
+        counted, read = corpus.train, corpus.valid
     else:
         counted = read = text_tokens(data, tokenizer)
     size = model.config.vocab_size
@@ -310,14 +310,3 @@ def first_rows(tokens: TokenFile, length: int) -> Tensor:
 
     rows, counted = next(windows_in_order(tokens, min(length, len(tokens) - 1), READ))
     return rows[counted.all(1), :-1]
-
-
-def _texts(run: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[TokenFile, TokenFile]:
-    """What a run was trained on, and what was held out."""
-    from horosphere.data.tokens import cache_folder, prepare
-
-    about = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
-    corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
-    if corpus.tokenizer.get_vocab() != tokenizer.get_vocab() or len(corpus.train) != about["tokens"]["train"]:
-        raise UserError(f"{about['data']} has changed since {run} was trained on it: name a text with --data")
-    return corpus.train, corpus.valid

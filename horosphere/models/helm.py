@@ -321,7 +321,7 @@ def _mixture(
 
 HELM: dict[str, dict[str, Any]] = {
     "helm-d-tiny": _dense(4096, 4, 128, 4, 384, head_dim=32),  # minutes on two cores
-    "helm-d-small": _dense(8192, 8, 512, 8, 1536),  # minutes on one GPU
+    "helm-d-small": _dense(8192, 8, 512, 8, 1536),  # for one GPU
     "helm-d-100m": _dense(128256, 6, 384, 6, 1536),
     "helm-mice-tiny": _mixture(_dense(4096, 4, 128, 4, 384), (4, 2, 1), 128, (96, 32), (16, 16, 16)),
     "helm-mice-small": _mixture(_dense(8192, 8, 512, 8, 1536), (4, 2, 1), 512, (192, 128), (32, 32, 64)),

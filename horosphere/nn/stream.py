@@ -1,6 +1,5 @@
 """What keeps a deep stack of layers trainable: normalisation and residual connections."""
 
-import math
 from typing import Literal
 
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, Product
+from horosphere.nn.slots import room
 
 
 class RMSNorm(nn.RMSNorm):
@@ -35,7 +35,7 @@ class Residual(nn.Module):
         if form not in ("centroid", "additive"):
             raise ValueError(f'residual form "{form}": choose "centroid" or "additive"')
         self.manifold = manifold
-        self.scale = 4 * math.sqrt(dim)
+        self.scale = room(dim)
         factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
         self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)
         self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None

@@ -241,14 +241,14 @@ def autocast(device: torch.device | str) -> torch.autocast:
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
 
-def validation_tokens(run: str | Path, tokenizer: PreTrainedTokenizerFast) -> TokenFile:
-    """The validation text of a run, from the data it was trained on."""
+def run_corpus(run: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus:
+    """What a run was trained on, and what was held out."""
     about = _about(Path(run))["recipe"]
     corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
     same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-    if not same or len(corpus.valid) != about["tokens"]["valid"]:
+    if not same or {"train": len(corpus.train), "valid": len(corpus.valid)} != about["tokens"]:
         raise UserError(f"{about['data']} has changed since {run} was trained on it: name a text with --data")
-    return corpus.valid
+    return corpus
 
 
 def text_tokens(source: str, tokenizer: PreTrainedTokenizerFast, field: str = "text") -> TokenFile:
