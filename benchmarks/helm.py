@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import nn
 from horosphere.models.helm import HelmConfig, HelmForCausalLM
 from horosphere.train.graphed import WARM_UPS, Graphed
 
+GEOMETRIES = ("lorentz", "euclidean")
 MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
 
 
@@ -118,7 +120,7 @@ def peak_memory(step: Callable[[], None], device: str) -> float:
 def training(name: str, config: dict[str, Any], rows: int, length: int, goal: float | None, device: str, rounds: int, times: int) -> dict[str, Any]:
     steps: dict[str, Step] = {}
     memory: dict[str, float] = {}
-    for geometry in ("lorentz", "euclidean"):
+    for geometry in GEOMETRIES:
         step = steps[geometry] = Step({**config, "geometry": geometry}, rows, length, device)
         step.compiled()
         step.compiled()
@@ -166,10 +168,10 @@ def ratio(taken: dict[str, list[float]]) -> float:
 
 @torch.no_grad()
 def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: int, rows: int, rounds: int) -> dict[str, Any]:
-    """`generate` as it comes: greedy, bf16 weights, dynamic cache. The time of the prompt is taken off."""
-    speed: dict[str, list[float]] = {"lorentz": [], "euclidean": []}
+    """`generate`, greedy, bf16 weights: with a static cache, whose steps transformers compiles on a GPU, and with the dynamic one it has by
+    default, step by step in Python. The time of the prompt is taken off."""
     models, cache = {}, {}
-    for geometry in speed:
+    for geometry in GEOMETRIES:
         torch.manual_seed(0)
         changes = {"geometry": geometry, "max_position_embeddings": prompt + new, "eos_token_id": None}
         models[geometry] = HelmForCausalLM(HelmConfig(**{**config, **changes})).to(device, torch.bfloat16).eval()
@@ -177,15 +179,18 @@ def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: i
     for geometry, model in models.items():
         layer = model(ids, use_cache=True).past_key_values.layers[0]
         cache[geometry] = sum(t.numel() * t.element_size() for t in (layer.keys, layer.values)) // (rows * prompt)
-    options = {"do_sample": False, "pad_token_id": 0}
-    for count in range(rounds + 1):
-        for geometry, model in models.items():
-            once = seconds(lambda model=model: model.generate(ids, max_new_tokens=1, **options), device, 1)
-            whole = seconds(lambda model=model: model.generate(ids, max_new_tokens=new, **options), device, 1)
-            if count:
-                speed[geometry].append(rows * (new - 1) / max(whole - once, 1e-9))
-    result = {g: statistics.median(s) for g, s in speed.items()}
-    return {"name": name, "tokens_per_s": result, "ratio": ratio(speed), "cache_bytes_per_token_and_layer": cache}
+    result: dict[str, Any] = {"name": name, "cache_bytes_per_token_and_layer": cache}
+    for kind in ("static", "dynamic"):
+        options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": new, **({"cache_implementation": "static"} if kind == "static" else {})}
+        taken: dict[str, list[float]] = {g: [] for g in GEOMETRIES}
+        for count in range(rounds + 2):
+            for geometry, model in models.items():
+                once = seconds(partial(model, ids, use_cache=True, logits_to_keep=1), device, 1)
+                whole = seconds(partial(model.generate, ids, **options), device, 1)
+                if count > 1:  # the first two compile
+                    taken[geometry].append(max(whole - once, 1e-9) / (new - 1))
+        result[kind] = {"tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()}, "ratio": 1 / ratio(taken)}
+    return result
 
 
 def main() -> None:
@@ -219,16 +224,17 @@ def main() -> None:
             torch.cuda.empty_cache()
     decoded = []
     if not args.no_decode:
-        print(f"\n{'decoding':26} {'tokens/s':>10} {'twin':>10} {'ratio':>6} {'cache bytes/token/layer':>25}", flush=True)
+        print(f"\n{'decoding':26} {'cache':8} {'tokens/s':>10} {'twin':>10} {'ratio':>6} {'cache bytes/token/layer':>25}", flush=True)
         for name, (config, *_) in shapes.items():
             if not args.smoke and "12 x 768" not in name:
                 continue
-            sizes = (16, 8, 2, 1) if args.smoke else (512, 65, 16, 3)
+            sizes = (16, 8, 2, 1) if args.smoke else (512, 129, 16, 5)
             row = decoding(name, config, device, *sizes)
             decoded.append(row)
-            speed, cache = row["tokens_per_s"], row["cache_bytes_per_token_and_layer"]
-            text = f"{cache['lorentz']} / {cache['euclidean']}"
-            print(f"{name:26} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row['ratio']:6.2f} {text:>25}", flush=True)
+            cache = " / ".join(str(row["cache_bytes_per_token_and_layer"][g]) for g in GEOMETRIES)
+            for kind in ("static", "dynamic"):
+                speed = row[kind]["tokens_per_s"]
+                print(f"{name:26} {kind:8} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row[kind]['ratio']:6.2f} {cache:>25}", flush=True)
             torch.compiler.reset()
     if args.out:
         args.out.write_text(json.dumps({"training": rows, "decoding": decoded, "torch": torch.__version__}, indent=1))

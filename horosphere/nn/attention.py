@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from horosphere.geometry import Manifold
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear, fused, kernels
+from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
 Mask = Tensor | BlockMask | None  # None: causal
 
@@ -75,12 +75,19 @@ class Attention(nn.Module):
         self.temperature = Temperature(manifold)
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q = slot_heads(q, self.manifold, angles, scale=self.temperature(), query=True).transpose(1, 2)
-        k, v = slot_heads(k, self.manifold, angles).transpose(1, 2), slot_heads(v, self.manifold).transpose(1, 2)
+        q, k, v = (points.transpose(1, 2) for points in self._points(x, angles))
         if cache is not None:
             k, v = cache.update(k, v, self.layer)
         return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
+
+    def _points(self, x: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, T, H, head_dim)."""
+        layers, scale = (self.q_proj, self.k_proj, self.v_proj), self.temperature()
+        if fused(x, self.manifold):
+            return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, self.manifold.c)  # type: ignore[arg-type]
+        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)) for layer in layers)
+        q = slot_heads(q, self.manifold, angles, scale=scale, query=True)
+        return q, slot_heads(k, self.manifold, angles), slot_heads(v, self.manifold)
 
 
 def document_mask(positions: Tensor) -> Mask:

@@ -135,7 +135,7 @@ class Experts(nn.Module):
     def _swiglu(self, joint: Tensor, factor: Tensor | None) -> Tensor:
         """The input's factor √(c/c_e), and the time √(1/c_e + |h|²): between its two products an expert is at its own curvature."""
         if fused(joint, self.manifold):
-            return kernels.gate_joint(joint, None if factor is None else factor.reshape(-1), self.manifold.c)  # type: ignore[arg-type]
+            return kernels.gate(joint, None if factor is None else factor.reshape(-1), self.manifold.c)  # type: ignore[arg-type]
         gate, up = joint.chunk(2, -1)
         if factor is None:
             return self.manifold.reading(F.silu(gate) * up)

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
-from horosphere.nn.slots import SlotLinear, fused, kernels
+from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
 
 class SwiGLU(nn.Module):
@@ -18,7 +18,8 @@ class SwiGLU(nn.Module):
         self.down_proj = SlotLinear(inner, dim, manifold)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_proj(x), self.up_proj(x)
-        if fused(gate, self.manifold):
-            return self.down_proj(kernels.gate(gate, up, self.manifold.c))  # type: ignore[arg-type]
+        layers = (self.gate_proj, self.up_proj)
+        if fused(x, self.manifold):
+            return self.down_proj(kernels.gate(side_by_side(x, layers), None, self.manifold.c))  # type: ignore[arg-type]
+        gate, up = (layer(x) for layer in layers)
         return self.down_proj(self.manifold.reading(F.silu(gate) * up))

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
@@ -95,14 +96,16 @@ class LatentAttention(nn.Module):
         to_key, to_value = self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
         own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[:, : self.heads * time]  # the slot of each head, or none
 
-        q_time, still, turned = q.squeeze(2).split((time, self.nope - time, self.rope), -1)
-        absorbed = (still.transpose(0, 1) @ to_key[:, time:]).transpose(0, 1)
-        query = torch.cat((absorbed, turned, q_time * own), -1)
-        scores = self.scale * (query @ past[..., : query.shape[-1]].mT).float()
+        # products over whole aligned widths: what they should not see is zero or thrown away
+        still, turned = q.squeeze(2).split((self.nope, self.rope), -1)
+        q_time, still = still[..., :time], F.pad(still[..., time:], (time, 0))
+        absorbed = (still.transpose(0, 1) @ to_key).transpose(0, 1)
+        query = torch.cat((absorbed, turned, q_time * own, torch.zeros_like(own).expand(len(q), -1, -1)), -1)
+        scores = self.scale * (query @ past.mT).float()
         if mask is not None:
             mask = mask.squeeze(1)
             scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         mean = scores.softmax(-1).to(past.dtype) @ past
-        space = (mean[..., : self.latent].transpose(0, 1) @ to_value[:, time:].mT).transpose(0, 1)
-        times = (mean[..., query.shape[-1] :] * own).sum(-1, keepdim=True)[..., :time]
-        return torch.cat((times, space), -1).unsqueeze(1)
+        value = (mean[..., : self.latent].transpose(0, 1) @ to_value.mT).transpose(0, 1)
+        times = (mean[..., self.latent + self.rope + own.shape[1] :] * own).sum(-1, keepdim=True)[..., :time]
+        return torch.cat((times, value[..., time:]), -1).unsqueeze(1)

@@ -5,6 +5,7 @@ the stream. On Euclidean() they are RMSNorm, Linear and addition.
 """
 
 import math
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -27,7 +28,10 @@ def room(dim: int) -> float:
 
 
 def fused(x: Tensor, manifold: Manifold) -> bool:
-    """Whether `nn.kernels` serves: the hyperboloid at a fixed curvature, on CUDA, short of fp64. Elsewhere torch's own operations do."""
+    """Whether `nn.kernels` serves: the hyperboloid at a fixed curvature, on CUDA, short of fp64. Elsewhere torch's own operations do; and in
+    compiled decoding, whose many small operations the compiler joins across the borders of our kernels."""
+    if torch.compiler.is_compiling() and not torch.is_grad_enabled():
+        return False
     return kernels is not None and x.is_cuda and x.dtype != torch.float64 and isinstance(manifold, Lorentz) and not manifold.learn
 
 
@@ -49,6 +53,18 @@ class SlotLinear(nn.Linear):
     @torch.no_grad()
     def still_time(self) -> None:
         self.weight.unflatten(1, (self.points, -1))[..., : self.times] = 0
+
+
+def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
+    """The outputs of several layers in a row, for a kernel that reads them all.   (..., n) -> (..., Σ out)
+
+    In training by one product: so is its gradient, where those of several would have to be added up (the compiler does that in passing where the
+    reader is its own, so flat space is better off with several). Not where a layer was replaced or wrapped by another, as adapters do, nor in
+    inference, where joining the weights would cost more than it saves.
+    """
+    if torch.is_grad_enabled() and all(type(layer) is SlotLinear for layer in layers):
+        return F.linear(x, torch.cat([layer.weight for layer in layers]))
+    return torch.cat([layer(x) for layer in layers], -1)
 
 
 class SlotNorm(nn.RMSNorm):

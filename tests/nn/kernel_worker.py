@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from horosphere.geometry import Lorentz
 from horosphere.nn import kernels
-from horosphere.nn.rotary import rotary_angles, rotate
+from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 C = 0.7
@@ -71,8 +71,6 @@ def residual_norm(dtype: torch.dtype, atol: float) -> None:
 
 
 def gate(dtype: torch.dtype, atol: float) -> None:
-    g, u = random(6, 20, dtype=dtype), random(6, 20, dtype=dtype, seed=1)
-    agree(lambda g, u: kernels.gate(g, u, C), lambda g, u: L.reading(F.silu(g.float()) * u.float()).to(g.dtype), [g, u], atol)
     factor = torch.linspace(0.5, 2, 6, device=DEVICE).requires_grad_()
 
     def slow(joint: Tensor, factor: Tensor) -> Tensor:
@@ -80,7 +78,9 @@ def gate(dtype: torch.dtype, atol: float) -> None:
         s = factor.unsqueeze(-1)
         return L.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
 
-    agree(lambda j, f: kernels.gate_joint(j, f, C), slow, [random(6, 40, dtype=dtype, seed=2), factor], atol)
+    joint = random(6, 40, dtype=dtype, seed=2)
+    agree(lambda j, f: kernels.gate(j, f, C), slow, [joint, factor], atol)
+    agree(lambda j: kernels.gate(j, None, C), lambda j: slow(j, torch.ones(6, device=DEVICE)), [joint], atol)
 
 
 def heads(dtype: torch.dtype, atol: float) -> None:
@@ -102,6 +102,24 @@ def heads(dtype: torch.dtype, atol: float) -> None:
             atol,
         )
     agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.heads(u), [wide], atol)
+
+
+def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
+    positions = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 0, 1, 7]], device=DEVICE)
+    scale = torch.tensor([0.3], device=DEVICE, requires_grad=True)
+
+    def slow(u: Tensor, s: Tensor, angles: Angles | None) -> tuple[Tensor, ...]:
+        q, k, v = u.unflatten(-1, (3, 3, 16)).unbind(2)
+        q, k = (q, k) if angles is None else (rotate(q, angles), rotate(k, angles))
+        return L.heads(q, s, query=True), L.heads(k), L.heads(v)
+
+    for angles in (None, rotary_angles(positions, 16, 100.0, still=1), rotary_angles(positions[:1], 16, 100.0, still=1)):
+        agree(
+            lambda u, s, a=angles: kernels.queries_keys_values(u, a, s, 3, C),
+            lambda u, s, a=angles: slow(u, s, a),
+            [random(2, 5, 3 * 3 * 16, dtype=dtype), scale],
+            atol,
+        )
 
 
 def keys_values(dtype: torch.dtype, atol: float) -> None:
@@ -143,7 +161,7 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     agree(lambda y, w: fast(y, w, None, None, None), lambda y, w: slow(y, w, None, None, None), [y, weight], 3 * atol)
 
 
-CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, keys_values, centre, mixture)}
+CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:

@@ -15,7 +15,7 @@ if not torch.cuda.is_available() and tuple(map(int, triton.__version__.split("."
 ROOT = Path(__file__).parents[2]
 
 
-KERNELS = ["norm", "residual", "residual_norm", "gate", "heads", "keys_values", "centre", "mixture"]
+KERNELS = ["norm", "residual", "residual_norm", "gate", "heads", "queries_keys_values", "keys_values", "centre", "mixture"]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from horosphere.geometry import Euclidean, Lorentz, Poincare
 from horosphere.nn import SlotLinear, SlotNorm, SlotResidual
-from horosphere.nn.slots import residual_norm
+from horosphere.nn.slots import residual_norm, side_by_side
 
 CURVATURES = [0.1, 1.0, 4.0]
 
@@ -131,3 +131,28 @@ def test_residual_and_norm_together_are_one_after_the_other():
 def test_other_geometries_say_what_to_use():
     with pytest.raises(NotImplementedError, match="use Lorentz or Euclidean"):
         Poincare(1.0).heads(random(2, 4))
+
+
+def test_layers_side_by_side_are_the_layers_one_by_one():
+    layers = [SlotLinear(8, size, Lorentz()).double() for size in (4, 6, 4)]
+    for layer in layers:
+        torch.nn.init.normal_(layer.weight)
+    x = random(3, 8).requires_grad_()
+    weights = [layer.weight for layer in layers]
+    results = []
+    for form in (side_by_side(x, layers), torch.cat([layer(x) for layer in layers], -1)):
+        results.append((form, *torch.autograd.grad(form.square().sum(), [x, *weights])))
+    for one, apart in zip(*results, strict=True):
+        assert_close(one, apart)
+
+
+def test_a_wrapped_layer_is_heard_in_training():
+    """Adapters replace a layer by one of their own: its weight alone is not what it computes."""
+
+    class Doubled(SlotLinear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    layers = [SlotLinear(8, 4, Lorentz()), Doubled(8, 4, Lorentz())]
+    x = random(3, 8, dtype=torch.float32)
+    assert_close(side_by_side(x, layers), torch.cat([layer(x) for layer in layers], -1))

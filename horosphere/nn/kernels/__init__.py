@@ -4,9 +4,9 @@ Each computes what its torch form in `geometry/lorentz.py` or `nn/` computes (th
 backward passes recompute what is cheaper to compute than to keep. Written for rows of slots: slot 0 is the time and never read.
 """
 
-from horosphere.nn.kernels.gate import gate, gate_joint
-from horosphere.nn.kernels.heads import centre, heads, keys_values
+from horosphere.nn.kernels.gate import gate
+from horosphere.nn.kernels.heads import centre, heads, keys_values, queries_keys_values
 from horosphere.nn.kernels.mixture import mixture
 from horosphere.nn.kernels.stream import norm, residual, residual_norm
 
-__all__ = ["centre", "gate", "gate_joint", "heads", "keys_values", "mixture", "norm", "residual", "residual_norm"]
+__all__ = ["centre", "gate", "heads", "keys_values", "mixture", "norm", "queries_keys_values", "residual", "residual_norm"]

@@ -30,15 +30,12 @@ def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.cons
 
 
 @triton.jit
-def _heads_forward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
-    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr,
-    TURNED_BLOCK: tl.constexpr,
+def _turn(  # type: ignore[no-untyped-def]
+    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, out_at, head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    token = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, HEADS)[:, None]
-    at = token * H * N + head * N
-    r2 = tl.zeros((HEADS,), tl.float32)
+    """All heads of one token: slots from STILL on are turned, the time goes into slot 0."""
+    r2 = tl.zeros((head.shape[0],), tl.float32)
     if STILL > 0:
         x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
         r2 += tl.sum(x * x, 1)
@@ -48,23 +45,74 @@ def _heads_forward(  # type: ignore[no-untyped-def]
         r2 += tl.sum(one * one + two * two, 1)
     r2 = r2[:, None]
     time = tl.sqrt(1.0 / C + r2)
-    scale = 1.0
-    if SCALE:
-        scale = tl.load(scale_ptr).to(tl.float32)
     fit = scale
     if FIT:
         fit = scale * _fitted(time, r2, scale, C, out_ptr.dtype.element_ty)
     if STILL > 0:
         i = tl.arange(0, STILL_BLOCK)[None, :]
-        tl.store(out_ptr + at + i, tl.where(i == 0, SIGN * scale * time, fit * x), mask=(head < H) & (i < STILL))
+        tl.store(out_ptr + out_at + i, tl.where(i == 0, SIGN * scale * time, fit * x), mask=(head < H) & (i < STILL))
     if HALF_TURNED > 0:
         i = tl.arange(0, TURNED_BLOCK)[None, :]
-        angle = (token % angles) * 2 * HALF_TURNED + i
-        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
-        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
+        cos = tl.load(cos_ptr + angle_at + i, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle_at + HALF_TURNED + i, mask=i < HALF_TURNED, other=0.0)
         inside = (head < H) & (i < HALF_TURNED)
-        tl.store(out_ptr + at + STILL + i, tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)), mask=inside)
-        tl.store(out_ptr + at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
+        tl.store(out_ptr + out_at + STILL + i, tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)), mask=inside)
+        tl.store(out_ptr + out_at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
+
+
+@triton.jit
+def _turn_back(  # type: ignore[no-untyped-def]
+    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr, head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    SIGN: tl.constexpr, C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of `_turn`; returns that of the scale."""
+    r2 = tl.zeros((head.shape[0],), tl.float32)
+    along = tl.zeros((head.shape[0],), tl.float32)  # grad · what it is the gradient of, without the scale
+    if STILL > 0:
+        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
+        g = _columns(grad_ptr, grad_at, head, H, 0, STILL, STILL_BLOCK)
+        r2 += tl.sum(x * x, 1)
+        along += tl.sum(g * x, 1)
+    if HALF_TURNED > 0:
+        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        g_one = _columns(grad_ptr, grad_at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
+        g_two = _columns(grad_ptr, grad_at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        cos = tl.load(cos_ptr + angle_at + i, mask=i < HALF_TURNED, other=1.0)
+        sin = tl.load(sin_ptr + angle_at + HALF_TURNED + i, mask=i < HALF_TURNED, other=0.0)
+        back_one = g_one * cos + g_two * sin
+        back_two = g_two * cos - g_one * sin
+        r2 += tl.sum(one * one + two * two, 1)
+        along += tl.sum(back_one * one + back_two * two, 1)
+    time = tl.sqrt(1.0 / C + r2)[:, None]
+    dtime = SIGN * tl.load(grad_ptr + grad_at, mask=head < H, other=0.0).to(tl.float32)
+    pull = dtime / time
+    if STILL > 0:
+        i = tl.arange(0, STILL_BLOCK)[None, :]
+        tl.store(du_ptr + at + i, scale * (g + pull * x), mask=(head < H) & (i < STILL))
+    if HALF_TURNED > 0:
+        i = tl.arange(0, TURNED_BLOCK)[None, :]
+        inside = (head < H) & (i < HALF_TURNED)
+        tl.store(du_ptr + at + STILL + i, tl.where(STILL + i > 0, scale * (back_one + pull * one), 0.0), mask=inside)
+        tl.store(du_ptr + at + STILL + HALF_TURNED + i, scale * (back_two + pull * two), mask=inside)
+    return tl.sum(along[:, None] + tl.where(head < H, dtime * time, 0.0))
+
+
+@triton.jit
+def _heads_forward(  # type: ignore[no-untyped-def]
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr,
+    TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    at = token * H * N + head * N
+    scale = 1.0
+    if SCALE:
+        scale = tl.load(scale_ptr).to(tl.float32)
+    angle_at = (token % angles) * 2 * HALF_TURNED
+    _turn(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, at, head, H, STILL, HALF_TURNED, SIGN, FIT, C, STILL_BLOCK, TURNED_BLOCK)
 
 
 @triton.jit
@@ -77,41 +125,15 @@ def _heads_backward(  # type: ignore[no-untyped-def]
     head = tl.arange(0, HEADS)[:, None]
     at = token * H * N + head * N
     grad_at = (token // length) * grad_batch + (token % length) * grad_token + head * grad_head
-    r2 = tl.zeros((HEADS,), tl.float32)
-    along = tl.zeros((HEADS,), tl.float32)  # grad · what it is the gradient of, without the scale
-    if STILL > 0:
-        x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
-        g = _columns(grad_ptr, grad_at, head, H, 0, STILL, STILL_BLOCK)
-        r2 += tl.sum(x * x, 1)
-        along += tl.sum(g * x, 1)
-    if HALF_TURNED > 0:
-        one = _columns(u_ptr, at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
-        two = _columns(u_ptr, at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
-        g_one = _columns(grad_ptr, grad_at, head, H, STILL, HALF_TURNED, TURNED_BLOCK)
-        g_two = _columns(grad_ptr, grad_at, head, H, STILL + HALF_TURNED, HALF_TURNED, TURNED_BLOCK)
-        i = tl.arange(0, TURNED_BLOCK)[None, :]
-        angle = (token % angles) * 2 * HALF_TURNED + i
-        cos = tl.load(cos_ptr + angle, mask=i < HALF_TURNED, other=1.0)
-        sin = tl.load(sin_ptr + angle + HALF_TURNED, mask=i < HALF_TURNED, other=0.0)
-        back_one = g_one * cos + g_two * sin
-        back_two = g_two * cos - g_one * sin
-        r2 += tl.sum(one * one + two * two, 1)
-        along += tl.sum(back_one * one + back_two * two, 1)
-    time = tl.sqrt(1.0 / C + r2)[:, None]
-    dtime = SIGN * tl.load(grad_ptr + grad_at, mask=head < H, other=0.0).to(tl.float32)
     scale = 1.0
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
-        tl.store(dscale_ptr + token, tl.sum(along[:, None] + tl.where(head < H, dtime * time, 0.0)))
-    pull = dtime / time
-    if STILL > 0:
-        i = tl.arange(0, STILL_BLOCK)[None, :]
-        tl.store(du_ptr + at + i, scale * (g + pull * x), mask=(head < H) & (i < STILL))
-    if HALF_TURNED > 0:
-        i = tl.arange(0, TURNED_BLOCK)[None, :]
-        inside = (head < H) & (i < HALF_TURNED)
-        tl.store(du_ptr + at + STILL + i, tl.where(STILL + i > 0, scale * (back_one + pull * one), 0.0), mask=inside)
-        tl.store(du_ptr + at + STILL + HALF_TURNED + i, scale * (back_two + pull * two), mask=inside)
+    angle_at = (token % angles) * 2 * HALF_TURNED
+    dscale = _turn_back(
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr, head, H, STILL, HALF_TURNED, SIGN, C, STILL_BLOCK, TURNED_BLOCK
+    )
+    if SCALE:
+        tl.store(dscale_ptr + token, dscale)
 
 
 def _tile_warps(size: int) -> int:
@@ -174,6 +196,101 @@ def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None,
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
     out: Tensor = _Heads.apply(u.contiguous(), cos, sin, scale, query, start, c)
     return out
+
+
+# -- queries, keys and values of full attention, side by side as one product leaves them; so is the gradient --------------------
+
+
+@triton.jit
+def _queries_keys_values_forward(  # type: ignore[no-untyped-def]
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, q_ptr, k_ptr, v_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr,
+    HALF_TURNED: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)[:, None]
+    at, out = token * 3 * H * N + head * N, token * H * N + head * N
+    angle_at = (token % angles) * 2 * HALF_TURNED
+    scale = tl.load(scale_ptr).to(tl.float32)
+    _turn(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, q_ptr, out, head, H, STILL, HALF_TURNED, -1.0, FIT, C, BLOCK, TURNED_BLOCK)
+    _turn(u_ptr, at + H * N, cos_ptr, sin_ptr, angle_at, 1.0, k_ptr, out, head, H, STILL, HALF_TURNED, 1.0, FIT, C, BLOCK, TURNED_BLOCK)
+    _turn(u_ptr, at + 2 * H * N, cos_ptr, sin_ptr, angle_at, 1.0, v_ptr, out, head, H, N, 0, 1.0, FIT, C, BLOCK, TURNED_BLOCK)
+
+
+@triton.jit
+def _queries_keys_values_backward(  # type: ignore[no-untyped-def]
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, dq_ptr, dk_ptr, dv_ptr, du_ptr, dscale_ptr, angles, length, q_batch, q_token, q_head, k_batch, k_token,
+    k_head, v_batch, v_token, v_head, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    row, column = token // length, token % length
+    head = tl.arange(0, HEADS)[:, None]
+    at = token * 3 * H * N + head * N
+    angle_at = (token % angles) * 2 * HALF_TURNED
+    scale = tl.load(scale_ptr).to(tl.float32)
+    q_at = row * q_batch + column * q_token + head * q_head
+    k_at = row * k_batch + column * k_token + head * k_head
+    v_at = row * v_batch + column * v_token + head * v_head
+    dscale = _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, dq_ptr, q_at, du_ptr, head, H, STILL, HALF_TURNED, -1.0, C, BLOCK, TURNED_BLOCK)
+    tl.store(dscale_ptr + token, dscale)
+    at += H * N
+    _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dk_ptr, k_at, du_ptr, head, H, STILL, HALF_TURNED, 1.0, C, BLOCK, TURNED_BLOCK)
+    at += H * N
+    _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dv_ptr, v_at, du_ptr, head, H, N, 0, 1.0, C, BLOCK, TURNED_BLOCK)
+
+
+def _full_tile(heads: int, n: int, half: int) -> dict[str, int]:
+    return {"HEADS": block_of(heads), "BLOCK": block_of(n), "TURNED_BLOCK": block_of(max(half, 1)), "num_warps": _tile_warps(block_of(heads) * n)}
+
+
+@operator("queries_keys_values_forward")
+def _queries_keys_values_forward_op(
+    u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor, heads: int, c: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, n = u.shape[0], u.shape[1], u.shape[2] // (3 * heads)
+    q, k, v = (torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device) for _ in range(3))
+    pointers = (u, u if cos is None else cos, u if sin is None else sin, scale, q, k, v)
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], 0, n // 2)
+    choices = (heads, n, still, half, u.dtype in HALF, c)
+    launch(_queries_keys_values_forward)[(batch * length,)](*pointers, angles, *choices, **_full_tile(heads, n, half))
+    return q, k, v
+
+
+@operator("queries_keys_values_backward")
+def _queries_keys_values_backward_op(
+    u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, c: float
+) -> tuple[Tensor, Tensor]:
+    batch, length, heads, n = dq.shape
+    du = torch.empty((batch, length, 3 * heads * n), dtype=u.dtype, device=u.device)
+    dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
+    pointers = (u, u if cos is None else cos, u if sin is None else sin, scale, dq, dk, dv, du, dscale)
+    angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], 0, n // 2)
+    strides = (*dq.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
+    choices = (heads, n, still, half, c)
+    launch(_queries_keys_values_backward)[(batch * length,)](*pointers, angles, length, *strides, *choices, **_full_tile(heads, n, half))
+    return du, dscale
+
+
+class _QueriesKeysValues(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor, heads: int, c: float) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(u, cos, sin, scale)
+        ctx.c = c
+        return _queries_keys_values_forward_op(u, cos, sin, scale, heads, c)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        u, cos, sin, scale = ctx.saved_tensors
+        dq, dk, dv = (g if g.stride(-1) == 1 else g.contiguous() for g in grads)
+        du, dscale = _queries_keys_values_backward_op(u, cos, sin, scale, dq, dk, dv, ctx.c)
+        return du, None, None, dscale.sum().to(scale.dtype).view(1), None, None
+
+
+def queries_keys_values(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor, heads: int, c: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries (scaled, their times negated), keys and values; the first two turned.   (B, T, 3·H·n) -> three times (B, T, H, n)"""
+    cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
+    q, k, v = _QueriesKeysValues.apply(u.contiguous(), cos, sin, scale, heads, c)
+    return q, k, v
 
 
 # -- keys and values of latent attention: k = [k_t, W_k z, one rotated key for all heads], v = [v_t, W_v z] -----------------
