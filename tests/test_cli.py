@@ -468,7 +468,7 @@ def test_defaults_are_those_of_the_library():
 
 @pytest.mark.parametrize(("path", "name"), [("a/tree.tsv", "tree"), ("tree.v2.tsv.gz", "tree.v2"), ("tree", "tree")])
 def test_the_name_of_the_data(path, name):
-    assert cli._stem(path) == name
+    assert cli.stem(path) == name
 
 
 @pytest.mark.parametrize(("words", "shown"), [([], True), (["--quiet"], False)])

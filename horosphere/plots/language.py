@@ -14,13 +14,12 @@ from horosphere.errors import UserError
 from horosphere.measure.language import SEEN, SPACE, ExpertCurvature, word_examples
 from horosphere.measure.ricci import Ricci
 from horosphere.measure.tokens import ExpertLoad, TokenRadius
-from horosphere.plots.style import ACCENT, BRANCHES, INK, MUTED, PAPER, QUIET, save, style
+from horosphere.plots.style import ACCENT, BRANCHES, INK, MUTED, PAPER, QUIET, finish, new_figure, new_panels, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 9.2  # inches; with the page's 96 pixels each, a little under 900
 DOTS = 20_000  # tokens drawn at most: more hide each other
 NAMED = 6  # tokens named at either end
 SPELLED = 160  # cells of a heat map that still have room for their numbers
@@ -38,7 +37,7 @@ class Curve:
 def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> Figure:
     """Bits per byte of several runs against the tokens they had read. The legend says where each ended."""
     with style():
-        figure, axes = _figure(4.2)
+        figure, axes = new_figure(4.2)
         families = list(dict.fromkeys(curve.twin_of or name for name, curve in curves.items()))
         for name, curve in curves.items():
             color, flat = BRANCHES[families.index(curve.twin_of or name) % len(BRANCHES)], curve.twin_of is not None
@@ -49,7 +48,7 @@ def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> 
         axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
         axes.grid()
         axes.legend(title="at the end", alignment="left", labelcolor=INK)
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 def draw_token_radius(
@@ -60,7 +59,7 @@ def draw_token_radius(
     The words nearest to the origin and farthest from it are named, of those seen at least so often.
     """
     with style():
-        figure, panels = _panels(4.6, len(found))
+        figure, panels = new_panels(4.6, len(found))
         for axes, (name, tokens) in zip(panels, found.items(), strict=True):
             known = np.flatnonzero(tokens.counts > 0)
             drawn = known if len(known) <= DOTS else np.random.default_rng(0).choice(known, DOTS, replace=False)
@@ -75,7 +74,7 @@ def draw_token_radius(
             figure.draw_without_rendering()  # the layout must be settled before names look for room
             _name_extremes(axes, tokens, labels, named, seen)
         panels[0].set_ylabel("distance from the origin")
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 def draw_curvatures(layers: Sequence[ExpertCurvature], path: str | Path | None = None) -> Figure:
@@ -84,7 +83,7 @@ def draw_curvatures(layers: Sequence[ExpertCurvature], path: str | Path | None =
         raise UserError("no expert of this model learns its curvature: there is nothing to draw")
     experts = max(len(layer.learned) for layer in layers)
     with style():
-        figure, axes = _figure(0.9 + 0.2 * (experts + 1) * len(layers))
+        figure, axes = new_figure(0.9 + 0.2 * (experts + 1) * len(layers))
         for band, layer in enumerate(layers):
             for expert, (start, learned) in enumerate(zip(layer.start.tolist(), layer.learned.tolist(), strict=True)):
                 shared = expert >= layer.routed
@@ -98,7 +97,7 @@ def draw_curvatures(layers: Sequence[ExpertCurvature], path: str | Path | None =
         axes.set(xlabel="curvature", yticks=[band * (experts + 1) + (experts - 1) / 2 for band in range(len(layers))])
         axes.set(yticklabels=[f"layer {layer.layer}" for layer in layers], ylim=(len(layers) * (experts + 1) - 1, -1))
         axes.grid(axis="x", which="both")
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path | None = None) -> Figure:
@@ -108,7 +107,7 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
         from matplotlib.colors import TwoSlopeNorm
         from matplotlib.ticker import MaxNLocator
 
-        figure, axes = _figure(1.3 + 0.36 * len(layers))
+        figure, axes = new_figure(1.3 + 0.36 * len(layers))
         scale = TwoSlopeNorm(1, 0, max(2.0, times.max()))  # the fair share is white
         image = axes.imshow(times, cmap="PuOr_r", norm=scale, aspect="auto")
         if times.size <= SPELLED:
@@ -120,7 +119,7 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
         bar = figure.colorbar(image, ax=axes, label="times its fair share", pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0)
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = None, path: str | Path | None = None) -> Figure:
@@ -131,7 +130,7 @@ def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = N
     with style():
         from matplotlib.ticker import MaxNLocator
 
-        figure, axes = _figure(4.0)
+        figure, axes = new_figure(4.0)
         for i, (name, distance) in enumerate(models.items()):
             layers, shift = np.arange(len(distance)), 0.12 * (i - (len(models) - 1) / 2)
             x = np.broadcast_to(layers[:, None] + shift, distance.shape)
@@ -144,13 +143,13 @@ def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = N
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
         axes.legend(labelcolor=INK)
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Figure:
     """Ollivier-Ricci curvature of the edges between neighbours, beside that of flat noise as large and as wide."""
     with style():
-        figure, axes = _figure(3.6)
+        figure, axes = new_figure(3.6)
         both = np.concatenate([found.curvature, noise.curvature])
         bins = np.linspace(both.min(), max(both.max(), both.min() + 1e-3), 41).tolist()
         for ricci, name, color, fill in ((noise, "flat noise", QUIET, True), (found, "tokens", ACCENT, False)):
@@ -162,7 +161,7 @@ def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Fi
         axes.set(xlabel="Ollivier-Ricci curvature of an edge", ylabel="share of edges")
         axes.grid()
         axes.legend(labelcolor=INK)
-    return _done(figure, path)
+    return finish(figure, path)
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
@@ -187,28 +186,6 @@ def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named:
             continue
         axes.scatter(found.counts[index], found.radius[index], s=12, color=BRANCHES[2], zorder=3)
         taken.append(box)
-
-
-def _figure(height: float) -> tuple[Figure, Axes]:
-    figure, (axes,) = _panels(height, 1)
-    return figure, axes
-
-
-def _panels(height: float, count: int) -> tuple[Figure, Sequence[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    panels = figure.subplots(1, count, squeeze=False)[0]
-    for axes in panels:
-        axes.tick_params(which="both", length=0)
-        axes.spines[:].set_visible(False)
-    return figure, panels
-
-
-def _done(figure: Figure, path: str | Path | None) -> Figure:
-    if path is not None:
-        save(figure, path)
-    return figure
 
 
 def _short_count(number: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -12,12 +12,14 @@ from horosphere.errors import UserError
 from horosphere.files import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE, PANEL, PAPER = "#1c2430", "#66717f", "#d5dbe2", "#f6f8fa", "#ffffff"
 ACCENT, QUIET = "#0b7285", "#8c98a6"
 # Paul Tol's muted palette: told apart by everyone
 BRANCHES = ("#332288", "#44aa99", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#ddcc77")
+WIDTH = 9.2  # inches; with the page's 96 pixels each, a little under 900
 FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Open Sans", "Arial", "Liberation Sans", "DejaVu Sans")  # the last one comes with matplotlib
 FORMATS = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # no dates: the same picture is the same file
 
@@ -65,3 +67,27 @@ def save(figure: Figure, path: str | Path) -> None:
     if suffix not in FORMATS:
         raise UserError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
     write_whole(path, render(figure, suffix))
+
+
+def new_figure(height: float) -> tuple[Figure, Axes]:
+    figure, (axes,) = new_panels(height, 1)
+    return figure, axes
+
+
+def new_panels(height: float, count: int) -> tuple[Figure, Sequence[Axes]]:
+    """Side by side, as wide as a page; call it inside `style`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False)[0]
+    for axes in panels:
+        axes.tick_params(which="both", length=0)
+        axes.spines[:].set_visible(False)
+    return figure, panels
+
+
+def finish(figure: Figure, path: str | Path | None) -> Figure:
+    """Saved where a path is given."""
+    if path is not None:
+        save(figure, path)
+    return figure

@@ -2,15 +2,28 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from horosphere import __version__
+from horosphere.cli.common import (
+    Parser,
+    choose_device,
+    command,
+    device_option,
+    is_main,
+    names,
+    output,
+    positive,
+    require_pictures,
+    seed_number,
+    stem,
+    table,
+)
 from horosphere.errors import UserError
 
 PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
@@ -44,14 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _complain(text: str) -> None:
     """Once, however many processes torchrun has started."""
-    if _is_main():
+    if is_main():
         print(f"horosphere: {text}", file=sys.stderr)
     else:
         time.sleep(PATIENCE)
-
-
-def _is_main() -> bool:
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _kept(args: argparse.Namespace) -> str:
@@ -80,10 +89,10 @@ def _embed(args: argparse.Namespace) -> None:
 
     config = _config(args)
     config.check()
-    out = Path(args.out or Path("runs") / f"{_stem(args.data)}-{args.geometry.replace(':', '')}-{args.dim}")
+    out = Path(args.out or Path("runs") / f"{stem(args.data)}-{args.geometry.replace(':', '')}-{args.dim}")
     require_new_folder(out, args.overwrite, ABOUT)
     require_pictures()
-    device = _device(args.device)
+    device = choose_device(args.device)
     graph = read_graph(args.data, directed=not args.graph, unique=args.unique)
     with progress("embedding", config.epochs, args.quiet) as update:
         result = embed(graph, config, device, update)
@@ -99,7 +108,7 @@ def _embed(args: argparse.Namespace) -> None:
         metrics["radius_depth_correlation"] = depth_correlation(result.points, result.manifold, depth)
     with new_folder(out, args.overwrite, ABOUT) as folder:
         replace(result, metrics=metrics).write(folder)
-        title = f"{_stem(args.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
+        title = f"{stem(args.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
         draw_disk(result.points, result.manifold, graph.edges, graph.labels, depth=depth, title=title, path=folder / "disk.png")
 
     rows = [["nodes", f"{len(graph):,}"], ["relations", f"{len(relations):,}"], ["geometry", f"{config.geometry}, {config.dim} dimensions"]]
@@ -110,7 +119,7 @@ def _embed(args: argparse.Namespace) -> None:
     if depth is not None:
         rows.append(["radius follows depth", f"{metrics['radius_depth_correlation']:.2f}  (rank correlation)"])
     rows += [["training", f"{result.seconds:.1f} s, {result.seconds / config.epochs * 1e3:.0f} ms an epoch"], ["picture", f"{out / 'disk.png'}"]]
-    _table([], [*rows, ["written", f"{out}/"]])
+    table([], [*rows, ["written", f"{out}/"]])
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -129,7 +138,7 @@ def _compare_language(args: argparse.Namespace) -> None:
 
     args.out = args.out or str(Path("runs") / f"compare-{args.data}")
     require_pictures()
-    device = _device(args.device)
+    device = choose_device(args.device)
     found = compare_language(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet)
     print_comparison(found)
     print(f"{found.tokens:,} tokens each; curves: {Path(args.out) / CURVES}")
@@ -145,26 +154,18 @@ def _compare_graph(args: argparse.Namespace) -> None:
     config = _config(args)
     require_new_file(args.out, args.overwrite)
     require_pictures()
-    device = _device(args.device)
+    device = choose_device(args.device)
     graph = read_graph(args.data, directed=not args.graph, unique=args.unique)
     with progress("comparing", config.epochs * args.seeds * len(args.geometries), args.quiet) as update:
         comparison = compare(graph, config, args.geometries, args.seeds, device, update)
-    tree_report(_stem(args.data), graph, comparison).save(args.out)
+    tree_report(stem(args.data), graph, comparison).save(args.out)
     print_comparison(comparison)
     print(f"report: {args.out}")
 
 
-def require_pictures() -> None:
-    """Complain before the training, not after it, when matplotlib is missing."""
-    from horosphere.plots.style import style
-
-    with style():
-        pass
-
-
 def print_comparison(comparison: Any) -> None:
     heads, cells = comparison.cells()
-    _table(heads, cells, best=0)
+    table(heads, cells, best=0)
     print(comparison.verdict())
 
 
@@ -184,7 +185,7 @@ def _measure(args: argparse.Namespace) -> None:
         _print_delta(delta(run.points, run.manifold, nodes=args.nodes, seed=args.seed), len(run.points))
     elif args.what == "radius":
         r = radius(run.points, run.manifold)
-        _table([], [[name, f"{getattr(r, name):.3f}"] for name in ("mean", "std", "min", "median", "max")])
+        table([], [[name, f"{getattr(r, name):.3f}"] for name in ("mean", "std", "min", "median", "max")])
     else:
         if not args.data:
             raise UserError(f"{args.what} compares the embedding with its graph: pass --data tree.tsv")
@@ -194,11 +195,11 @@ def _measure(args: argparse.Namespace) -> None:
         if args.what == "distortion":
             d = distortion(run.points, run.manifold, graph, nodes=args.nodes, seed=args.seed)
             rows = [["average", f"{d.average:.3f}  (0 is perfect)"], ["worst", f"{d.worst:.2f}  (1 is perfect)"]]
-            _table([], [*rows, ["mAP of edges", f"{d.map:.3f}  (1 is perfect)"], ["best scale", f"{d.scale:.3f}"]])
+            table([], [*rows, ["mAP of edges", f"{d.map:.3f}  (1 is perfect)"], ["best scale", f"{d.scale:.3f}"]])
         else:
             s = reconstruction(run.points, run.manifold, run.config.relations(graph), nodes=args.nodes, seed=args.seed)
             rows = [["mean rank", f"{s.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{s.map:.3f}  (1 is perfect)"]]
-            _table([], [*rows, ["nodes ranked", f"{s.nodes:,}"]])
+            table([], [*rows, ["nodes ranked", f"{s.nodes:,}"]])
 
 
 def _measure_tokens(args: argparse.Namespace) -> None:
@@ -211,23 +212,23 @@ def _measure_tokens(args: argparse.Namespace) -> None:
     found = measure_tokens([args.path, *([args.twin] if args.twin else [])], args.data, seed=args.seed)
     if args.out:
         save_study(found, args.out, args.overwrite)
-    _table([], found.rows())
+    table([], found.rows())
 
 
 def _print_delta(found: Any, size: int) -> None:
     how = "exact" if found.exact else f"largest of {found.quadruples:,} sampled quadruples: a lower bound"
     part = "" if found.share == 1 else f"  ({found.share:.0%} of them in the largest connected part, the one measured)"
     rows = [["nodes", f"{size:,}{part}"], ["δ", f"{found.delta:.3f}  ({how})"], ["diameter", f"{found.diameter:.3f}"]]
-    _table([], [*rows, ["2δ/diameter", f"{found.relative:.3f}  (0 is a tree, 1 the least tree-like)"]])
+    table([], [*rows, ["2δ/diameter", f"{found.relative:.3f}  (0 is a tree, 1 the least tree-like)"]])
 
 
 def _train(args: argparse.Namespace) -> None:
     from horosphere.train.language import LanguageRecipe, train
 
     recipe = LanguageRecipe.read(args.recipe, args.settings)
-    args.out = args.out or str(Path("runs") / _stem(args.recipe))
-    result = train(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=_device(args.device))
-    if _is_main():
+    args.out = args.out or str(Path("runs") / stem(args.recipe))
+    result = train(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
+    if is_main():
         about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))
         tokens, found = recipe.engine.steps * recipe.engine.batch * recipe.length, result.evaluation
         rows = [
@@ -237,7 +238,7 @@ def _train(args: argparse.Namespace) -> None:
             ["bits/byte", f"{found['bits_per_byte']:.4f}"],
         ]
         rows.append(["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"])
-        _table([], [*rows, ["written", f"{args.out}/"], ["next", f'horosphere generate {args.out} "Once upon"']])
+        table([], [*rows, ["written", f"{args.out}/"], ["next", f'horosphere generate {args.out} "Once upon"']])
 
 
 def _eval(args: argparse.Namespace) -> None:
@@ -251,20 +252,20 @@ def _eval(args: argparse.Namespace) -> None:
         return _eval_perplexity(args)
     if not args.data:
         raise UserError(f"--task {','.join(args.task)}: name the task's .jsonl file, or the folder that holds it, with --data")
-    device = _device(args.device)
+    device = choose_device(args.device)
     items = {task: read_task(task, args.data, args.limit) for task in args.task}
     model, tokenizer = load(args.folder)
     model.to(device)
     with autocast(device):
         if not args.harness:
             results = [evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet) for task in args.task]
-            return _table(TaskResult.heads, [result.row() for result in results])
+            return table(TaskResult.heads, [result.row() for result in results])
         found = harness(model, tokenizer, args.task, args.data, args.limit)
     rows = []
     for task, numbers in found.items():
         values = [f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else "" for name in ("acc", "acc_norm")]
         rows.append([task, f"{len(items[task]):,}", *values, f"{sum(1 / len(item.choices) for item in items[task]) / len(items[task]):.3f}"])
-    _table(TaskResult.heads, rows)
+    table(TaskResult.heads, rows)
 
 
 def _eval_perplexity(args: argparse.Namespace) -> None:
@@ -276,7 +277,7 @@ def _eval_perplexity(args: argparse.Namespace) -> None:
 
     if len(args.task) > 1 or args.harness:
         raise UserError("--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions")
-    device = _device(args.device)
+    device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     tokens = text_tokens(args.data, tokenizer) if args.data else run_corpus(args.folder, tokenizer).valid
     length = model.config.max_position_embeddings
@@ -288,7 +289,7 @@ def _eval_perplexity(args: argparse.Namespace) -> None:
     rows = [["text", args.data or "the run's own validation text"], ["predictions", f"{found.tokens:,} in windows of {length}"]]
     rows += [["nats/token", f"{found.loss:.4f}{error}  (chance {torch.tensor(tokens.vocab_size).log():.4f})"]]
     rows += [["perplexity", f"{found.per_token:.2f}  (chance {tokens.vocab_size:,})"], ["bits/byte", f"{found.bits_per_byte:.4f}{per_byte}"]]
-    _table([], rows)
+    table([], rows)
 
 
 def _generate(args: argparse.Namespace) -> None:
@@ -298,7 +299,7 @@ def _generate(args: argparse.Namespace) -> None:
 
     if not args.temperature > 0:
         raise UserError(f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy")
-    device = _device(args.device)
+    device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     from transformers import TextStreamer  # after `load`, which says what to install where it is missing
 
@@ -317,16 +318,10 @@ def _demo(args: argparse.Namespace) -> None:
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, like every other mistake, instead of the whole usage."""
-        self.exit(2, f"horosphere: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
     from horosphere.train.recipe import recipe_names
 
-    parser = _Parser(
+    parser = Parser(
         prog="horosphere",
         description="Deep learning in any geometry, and instruments that say whether curvature pays.",
         epilog="start with `horosphere demo`, then `horosphere compare tree.tsv`",
@@ -336,74 +331,67 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    embed = _command(commands, "embed", _embed, "embed a tree or graph", "horosphere embed tree.tsv --geometry lorentz --dim 10")
+    embed = command(commands, "embed", _embed, "embed a tree or graph", "horosphere embed tree.tsv --geometry lorentz --dim 10")
     _data(embed)
     embed.add_argument("--geometry", default="lorentz", help="euclidean, poincare, lorentz, product, or e.g. lorentz:6+euclidean:4 (default lorentz)")
     _training(embed, dim=10)
-    embed.add_argument("--rank-nodes", metavar="N", type=_positive, help="evaluate this many nodes (default all)")
-    _output(embed, None, "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
+    embed.add_argument("--rank-nodes", metavar="N", type=positive, help="evaluate this many nodes (default all)")
+    output(embed, None, "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
 
     examples = "horosphere compare tree.tsv --dim 5 --seeds 3, or horosphere compare helm-tiny data=books/ steps=1000 --seeds 2"
-    compare = _command(commands, "compare", _compare, "the same data in several geometries", examples)
+    compare = command(commands, "compare", _compare, "the same data in several geometries", examples)
     _data(compare, "; or helm-tiny, helm-100m: HELM and its flat twins on text")
     compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where language models are compared")
     everything = "euclidean,poincare,lorentz,product"
-    compare.add_argument("--geometries", metavar="A,B", type=_names, default=_names(everything), help=f"separated by commas (default {everything})")
-    compare.add_argument("--seeds", metavar="N", type=_positive, default=3, help="runs of each geometry (default 3)")
+    compare.add_argument("--geometries", metavar="A,B", type=names, default=names(everything), help=f"separated by commas (default {everything})")
+    compare.add_argument("--seeds", metavar="N", type=positive, default=3, help="runs of each geometry (default 3)")
     _training(compare, dim=5)
-    compare.add_argument("--jobs", metavar="N", type=_positive, default=1, help="language models trained at once (default 1)")
+    compare.add_argument("--jobs", metavar="N", type=positive, default=1, help="language models trained at once (default 1)")
     compare.add_argument("--blimp", metavar="FILE", help="judge language models on BLiMP's pairs too")
-    _output(compare, None, "the report (default report.html); for language models a folder (default runs/compare-NAME)")
+    output(compare, None, "the report (default report.html); for language models a folder (default runs/compare-NAME)")
 
     summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
-    measure = _command(commands, "measure", _measure, summary, "horosphere measure delta tree.tsv")
+    measure = command(commands, "measure", _measure, summary, "horosphere measure delta tree.tsv")
     measure.add_argument("what", choices=("delta", "distortion", "reconstruction", "radius", "tokens"), help="the instrument")
     measure.add_argument("path", help="a graph file (delta), a folder made by `horosphere embed`, or one made by `horosphere train` (tokens)")
     measure.add_argument("--data", metavar="DATA", help="the graph, for distortion and reconstruction; the text, for tokens (default: the run's)")
     measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     _reading(measure)
-    measure.add_argument("--nodes", metavar="N", type=_positive, default=1000, help="how many nodes to sample on large data (default 1000)")
-    measure.add_argument("--seed", metavar="N", type=_seed, default=0, help="of the sample (default 0)")
-    _output(measure, None, "a page or a folder of pictures, for tokens")
+    measure.add_argument("--nodes", metavar="N", type=positive, default=1000, help="how many nodes to sample on large data (default 1000)")
+    measure.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the sample (default 0)")
+    output(measure, None, "a page or a folder of pictures, for tokens")
 
-    train = _command(
+    train = command(
         commands, "train", _train, "train a language model", "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
     )
     train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
     train.add_argument("settings", metavar="key=value", nargs="*", help="in place of the recipe's: data, steps, lr, num_hidden_layers, …")
     train.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
-    _device_option(train)
-    _output(train, None, "folder of the run (default runs/RECIPE)")
+    device_option(train)
+    output(train, None, "folder of the run (default runs/RECIPE)")
 
-    evaluate = _command(commands, "eval", _eval, "evaluate a language model", "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz")
+    evaluate = command(commands, "eval", _eval, "evaluate a language model", "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz")
     evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     tasks = "perplexity, blimp, mmlu, arc_challenge, openbookqa, commonsense_qa, hellaswag, …; separated by commas (default perplexity)"
-    evaluate.add_argument("--task", metavar="A,B", type=_names, default=["perplexity"], help=tasks)
+    evaluate.add_argument("--task", metavar="A,B", type=names, default=["perplexity"], help=tasks)
     evaluate.add_argument("--data", metavar="PATH", help="text for perplexity (default the run's validation text); the file or folder of other tasks")
-    evaluate.add_argument("--limit", metavar="N", type=_positive, help="items of a task, windows of a text (default all)")
+    evaluate.add_argument("--limit", metavar="N", type=positive, help="items of a task, windows of a text (default all)")
     evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
-    _device_option(evaluate)
+    device_option(evaluate)
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    generate = _command(commands, "generate", _generate, "let a language model write", 'horosphere generate runs/helm-d-tiny "Once upon"')
+    generate = command(commands, "generate", _generate, "let a language model write", 'horosphere generate runs/helm-d-tiny "Once upon"')
     generate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     generate.add_argument("prompt", help="how the text begins")
-    generate.add_argument("--tokens", metavar="N", type=_positive, default=100, help="at most (default 100)")
+    generate.add_argument("--tokens", metavar="N", type=positive, default=100, help="at most (default 100)")
     generate.add_argument("--temperature", metavar="X", type=float, default=0.8, help="below 1 likelier, above 1 wilder (default 0.8)")
-    generate.add_argument("--top-k", metavar="N", type=_positive, default=50, help="choose among so many tokens (default 50)")
+    generate.add_argument("--top-k", metavar="N", type=positive, default=50, help="choose among so many tokens (default 50)")
     generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
-    generate.add_argument("--seed", metavar="N", type=_seed, default=0, help="of the choices (default 0)")
-    _device_option(generate)
+    generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
+    device_option(generate)
 
-    demo = _command(commands, "demo", _demo, "a first look: PyPI's classifiers in four geometries", "horosphere demo")
-    _output(demo, "report.html", "the report (default report.html)")
-    return parser
-
-
-def _command(commands: Any, name: str, run: Any, summary: str, example: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary, epilog=f"example: {example}", allow_abbrev=False)
-    parser.set_defaults(run=run)
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # as well behind the command
+    demo = command(commands, "demo", _demo, "a first look: PyPI's classifiers in four geometries", "horosphere demo")
+    output(demo, "report.html", "the report (default report.html)")
     return parser
 
 
@@ -426,43 +414,17 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
         shown = text if value is None else f"{text} (default {value:g})"
         parser.add_argument(f"--{name}", metavar="X" if kind is float else "N", type=kind, default=value, help=shown)
 
-    number("dim", _positive, dim, "dimensions")
+    number("dim", positive, dim, "dimensions")
     number("curvature", float, default.curvature, "c of the curved parts, whose curvature is -c (default: 3/(d-1)² in d dimensions)")
     parser.add_argument("--learn-curvature", action="store_true", help="let training choose the curvature")
     on = "relate each node to all its ancestors, or to its parents only (default closure)"
     parser.add_argument("--on", choices=("closure", "edges"), default=default.on, help=on)
-    number("epochs", _positive, default.epochs, "passes over the data")
-    number("batch", _positive, default.batch, "nodes a step (default: an eighth of them, 32 to 2048)")
-    number("negatives", _positive, default.negatives, "random nodes a step pushes away")
+    number("epochs", positive, default.epochs, "passes over the data")
+    number("batch", positive, default.batch, "nodes a step (default: an eighth of them, 32 to 2048)")
+    number("negatives", positive, default.negatives, "random nodes a step pushes away")
     number("lr", float, default.lr, "learning rate at its peak, in curvature radii")
-    number("seed", _seed, default.seed, "of all randomness")
-    _device_option(parser)
-
-
-def _device_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, or auto (default)")
-
-
-def _output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
-    parser.add_argument("--out", metavar="PATH", default=default, help=text)
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} should be a whole number of at least 1")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text} should be a whole number from 0 to {2**32 - 1}")
-    return int(text)
-
-
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    number("seed", seed_number, default.seed, "of all randomness")
+    device_option(parser)
 
 
 def _config(args: argparse.Namespace) -> Any:
@@ -473,32 +435,5 @@ def _config(args: argparse.Namespace) -> Any:
     return EmbedConfig(**{f.name: getattr(args, f.name) for f in fields(EmbedConfig) if hasattr(args, f.name)})
 
 
-def _device(name: str) -> str:
-    import torch
-
-    gpus, processes = torch.cuda.device_count() if torch.cuda.is_available() else 0, int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    if name == "auto":
-        name = "cuda" if gpus else "cpu"
-    here = ["cpu", *["cuda"] * bool(gpus), *(f"cuda:{i}" for i in range(gpus))]
-    if name not in here:
-        raise UserError(f"--device {name}: torch has only {', '.join(here)} here; choose from that")
-    if name != "cpu" and processes > gpus:
-        raise UserError(f"{processes} processes for {gpus} GPUs: start one for each with --nproc-per-node {gpus}, or pass --device cpu")
-    return name
-
-
 def _is_setting(word: str) -> bool:
     return "=" in word and not word.startswith("-")
-
-
-def _stem(path: str) -> str:
-    return Path(path.removesuffix(".gz")).stem
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> None:
-    """Columns just wide enough, numbers to the right, in plain text: fits a terminal and a log."""
-    lines = [list(heads), *map(list, rows)] if heads else [list(r) for r in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for n, line in enumerate(lines):
-        cells = [c.ljust(w) if i == 0 or not heads else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
-        print(("  ".join(cells) + ("   <- best" if best is not None and n == best + bool(heads) else "")).rstrip())

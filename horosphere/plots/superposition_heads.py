@@ -1,0 +1,113 @@
+"""Pictures of superposition beyond the toy model: power laws, the law of width of language models, and what overlaps in their heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from horosphere.errors import UserError
+from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, style
+from horosphere.superposition.fits import SURE, WidthFit, power_law
+from horosphere.superposition.heads import HeadGeometry
+from horosphere.superposition.published import published
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^vP*X<>"
+
+
+def draw_power_laws(series: Mapping[str, tuple[np.ndarray, np.ndarray]], path: str | Path | None = None) -> Figure:
+    """Losses against widths, each series as (widths (W,), losses (W,) or (seeds, W)): every seed as a dot, the mean, and the fitted law."""
+    if not series:
+        raise UserError("no losses to draw: give one series or more")
+    with style():
+        figure, axes = new_figure(4.6)
+        for i, (name, (widths, losses)) in enumerate(series.items()):
+            color, seeds, fit = BRANCHES[i % len(BRANCHES)], np.atleast_2d(losses), power_law(widths, losses)
+            if len(seeds) > 1:
+                axes.scatter(np.broadcast_to(widths, seeds.shape), seeds, s=9, color=color, alpha=0.35, linewidths=0)
+            between = f" [{fit.low:.2f}, {fit.high:.2f}]" if np.isfinite(fit.low) else ""
+            between += f", {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+            middle = np.exp(np.log(seeds).mean(0))  # what the fit goes through: the mean of logarithms
+            axes.plot(widths, middle, MARKERS[i % len(MARKERS)], color=color, markersize=6, label=f"{name}   α = {fit.exponent:.2f}{between}")
+            ends = np.array([min(widths), max(widths)], float)
+            axes.plot(ends, fit.scale * ends**-fit.exponent, color=color, linewidth=1.4)
+        _widths(axes, np.concatenate([np.asarray(widths) for widths, _ in series.values()]))
+        axes.set(ylabel="loss")
+        axes.legend(labelcolor=INK)
+    return finish(figure, path)
+
+
+def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
+    """Loss above its offset against width, a colour a family; the law, and the band of its bootstrap with the offsets of each draw."""
+    table = fit.table
+    groups, group = table.groups()
+    with style():
+        figure, axes = new_figure(4.6)
+        m = np.geomspace(table.width.min() / 1.15, table.width.max() * 1.15, 200)
+        if len(fit.draws):
+            # offsets move with α: of each draw, only its shape around the offsets of the fit is shown
+            shift = np.nanmean(fit.draws[:, 2:] - np.array([fit.offsets[pair] for pair in groups]), axis=1)
+            curves = fit.draws[:, 1, None] * m ** -fit.draws[:, :1] + shift[:, None]
+            low, high = np.quantile(curves, [(1 - SURE) / 2, (1 + SURE) / 2], axis=0)
+            floor = fit.scale * table.width.max() ** -fit.exponent / 20  # a logarithm has no room for less than nothing
+            axes.fill_between(m, np.maximum(low, floor), np.maximum(high, floor), color=QUIET, alpha=0.25, linewidth=0)
+        axes.plot(m, fit.scale * m**-fit.exponent, color=INK, linewidth=1.6)
+        above = table.loss - np.array([fit.offsets[pair] for pair in groups])[group]
+        for i, family in enumerate(dict.fromkeys(table.family.tolist())):
+            own = (table.family == family) & (above > 0)
+            axes.scatter(
+                table.width[own], above[own], s=24, color=BRANCHES[i % len(BRANCHES)], marker=MARKERS[i % len(MARKERS)], label=family, alpha=0.8
+            )
+        _widths(axes, table.width)
+        hidden = int((above <= 0).sum())
+        below = f"; {hidden} of {len(above)} losses below the offset not shown" if hidden else ""
+        axes.set(ylabel="loss above the offset of its family and dataset")
+        between = f"{SURE:.0%} over models {fit.bootstrap[0]:.2f} to {fit.bootstrap[1]:.2f}" if len(fit.draws) else "too few sizes for an interval"
+        axes.set_title(f"α = {fit.exponent:.2f}, {between}{below}", loc="left", fontsize=10.5, fontweight="bold")
+        axes.legend(labelcolor=INK)
+    return finish(figure, path)
+
+
+def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
+    """Mean square overlap of heads against their dimensions: full dots as they are, half without the mean, hollow without the top components.
+
+    Below all: 1/m, vectors that point anywhere. In grey: published heads.
+    """
+    with style():
+        figure, axes = new_figure(4.6)
+        others = published("language-overlaps")
+        axes.scatter(others["m"], others["mean_square_overlap"], s=18, color=QUIET, alpha=0.6, linewidths=0, label="published heads")
+        for i, (name, head) in enumerate(found.items()):
+            color = BRANCHES[i % len(BRANCHES)]
+            forms = ((head.raw, "full"), (head.centred, "left"), (head.trimmed, "none"))
+            axes.plot([head.dims] * 3, [overlap.mean_square for overlap, _ in forms], color=color, linewidth=1)
+            for overlap, fill in forms:
+                label = f"{name}   {overlap.times_isotropic:.3g} times isotropic" if fill == "full" else None
+                axes.plot(head.dims, overlap.mean_square, "o", color=color, fillstyle=fill, markersize=8, label=label)
+        widths = np.concatenate([others["m"], [head.dims for head in found.values()]])
+        m = np.array([widths.min() / 1.15, widths.max() * 1.15])
+        axes.plot(m, 1 / m, color=MUTED, linestyle=":", linewidth=1.4, label="isotropic, 1/m")
+        _widths(axes, widths)
+        axes.set(ylabel="mean square overlap of unit rows")
+        axes.set_title("full: as they are; half: centred; hollow: also without the largest principal components", loc="left", fontsize=9, color=MUTED)
+        axes.legend(labelcolor=INK)
+    return finish(figure, path)
+
+
+def _widths(axes: Axes, widths: np.ndarray) -> None:
+    """Logarithmic axes with plain numbers; widths at powers of two."""
+    powers = 2.0 ** np.arange(np.floor(np.log2(widths.min())), np.ceil(np.log2(widths.max())) + 1)
+    inside = powers[(powers >= widths.min() / 1.2) & (powers <= widths.max() * 1.2)]
+    axes.set(xscale="log", yscale="log", xlabel="width m")
+    axes.set_xticks(inside if len(inside) > 1 else np.unique(widths))
+    axes.set_xticks([], minor=True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda x, _: f"{x:g}")
+    axes.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else "")  # where a picture spans less than two decades
+    axes.grid()
