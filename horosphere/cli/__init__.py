@@ -24,6 +24,7 @@ from horosphere.cli.common import (
     stem,
     table,
 )
+from horosphere.cli.superposition import add_commands as add_superposition
 from horosphere.errors import UserError
 
 PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
@@ -64,13 +65,10 @@ def _complain(text: str) -> None:
 
 
 def _kept(args: argparse.Namespace) -> str:
-    """What is on the disk after Ctrl-C."""
+    """What is on the disk after Ctrl-C. A command that keeps something says what shows it and what to tell: its default `kept`."""
+    mark, text = getattr(args, "kept", ("", ""))
     out = Path(getattr(args, "out", None) or "nothing was chosen yet")
-    if args.run is _train and (out / "run.json").is_file():
-        return f"{out} is at its last checkpoint, and the same command with --resume goes on"
-    if args.run is _compare and out.is_dir():
-        return f"what is done is in {out}, and the same command goes on"
-    return "nothing was written"
+    return text.format(out=out) if text and out.is_dir() and (out / mark).exists() else "nothing was written"
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -341,6 +339,7 @@ def _parser() -> argparse.ArgumentParser:
     examples = "horosphere compare tree.tsv --dim 5 --seeds 3, or horosphere compare helm-tiny data=books/ steps=1000 --seeds 2"
     compare = command(commands, "compare", _compare, "the same data in several geometries", examples)
     _data(compare, "; or helm-tiny, helm-100m: HELM and its flat twins on text")
+    compare.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))
     compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where language models are compared")
     everything = "euclidean,poincare,lorentz,product"
     compare.add_argument("--geometries", metavar="A,B", type=names, default=names(everything), help=f"separated by commas (default {everything})")
@@ -364,6 +363,7 @@ def _parser() -> argparse.ArgumentParser:
     train = command(
         commands, "train", _train, "train a language model", "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
     )
+    train.set_defaults(kept=("run.json", "{out} is at its last checkpoint, and the same command with --resume goes on"))
     train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
     train.add_argument("settings", metavar="key=value", nargs="*", help="in place of the recipe's: data, steps, lr, num_hidden_layers, …")
     train.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
@@ -389,6 +389,8 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
     generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
     device_option(generate)
+
+    add_superposition(commands)
 
     demo = command(commands, "demo", _demo, "a first look: PyPI's classifiers in four geometries", "horosphere demo")
     output(demo, "report.html", "the report (default report.html)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horosphere.errors import UserError
-from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, style
+from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
 from horosphere.superposition.fits import SURE, WidthFit, power_law
 from horosphere.superposition.heads import HeadGeometry
 from horosphere.superposition.published import published
@@ -17,6 +17,8 @@ from horosphere.superposition.published import published
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from horosphere.superposition.widths import WidthStudy
 
 MARKERS = "osD^vP*X<>"
 
@@ -37,7 +39,7 @@ def draw_power_laws(series: Mapping[str, tuple[np.ndarray, np.ndarray]], path: s
             axes.plot(widths, middle, MARKERS[i % len(MARKERS)], color=color, markersize=6, label=f"{name}   α = {fit.exponent:.2f}{between}")
             ends = np.array([min(widths), max(widths)], float)
             axes.plot(ends, fit.scale * ends**-fit.exponent, color=color, linewidth=1.4)
-        _widths(axes, np.concatenate([np.asarray(widths) for widths, _ in series.values()]))
+        draw_widths(axes, np.concatenate([np.asarray(widths) for widths, _ in series.values()]))
         axes.set(ylabel="loss")
         axes.legend(labelcolor=INK)
     return finish(figure, path)
@@ -64,7 +66,7 @@ def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
             axes.scatter(
                 table.width[own], above[own], s=24, color=BRANCHES[i % len(BRANCHES)], marker=MARKERS[i % len(MARKERS)], label=family, alpha=0.8
             )
-        _widths(axes, table.width)
+        draw_widths(axes, table.width)
         hidden = int((above <= 0).sum())
         below = f"; {hidden} of {len(above)} losses below the offset not shown" if hidden else ""
         axes.set(ylabel="loss above the offset of its family and dataset")
@@ -93,14 +95,47 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
         widths = np.concatenate([others["m"], [head.dims for head in found.values()]])
         m = np.array([widths.min() / 1.15, widths.max() * 1.15])
         axes.plot(m, 1 / m, color=MUTED, linestyle=":", linewidth=1.4, label="isotropic, 1/m")
-        _widths(axes, widths)
+        draw_widths(axes, widths)
         axes.set(ylabel="mean square overlap of unit rows")
         axes.set_title("full: as they are; half: centred; hollow: also without the largest principal components", loc="left", fontsize=9, color=MUTED)
         axes.legend(labelcolor=INK)
     return finish(figure, path)
 
 
-def _widths(axes: Axes, widths: np.ndarray) -> None:
+def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
+    """Norms of a head's rows by how often their token occurs: mean and standard deviation of each tenth of the tokens seen."""
+    with style():
+        figure, axes = new_figure(4.2)
+        for i, (name, head) in enumerate(found.items()):
+            if head.by_frequency is None:
+                raise UserError(f"{name}: norms by frequency need counts of its tokens")
+            bins = head.by_frequency.bins
+            middle = [np.sqrt(max(b.lowest, 1) * b.highest) for b in bins]
+            label = f"{name}   rank correlation {head.by_frequency.correlation:.2f}"
+            axes.errorbar(middle, [b.mean for b in bins], [b.std for b in bins], fmt=MARKERS[i % 10] + "-", color=BRANCHES[i % 9], label=label)
+        axes.set(xscale="log", xlabel="how often the token occurs", ylabel="norm of its row")
+        axes.grid()
+        axes.legend(labelcolor=INK)
+    return finish(figure, path)
+
+
+def draw_width_study(study: WidthStudy, path: str | Path | None = None) -> Figure:
+    """Loss against width, and how crowded the head is in units of random rows, a colour a geometry, mean and standard deviation over seeds."""
+    with style():
+        figure, panels = new_panels(4.2, 2)
+        for axes, (name, label) in zip(
+            panels, (("loss", "nats per token, held-out text"), ("times_isotropic", "overlap of the head · m")), strict=True
+        ):
+            for i, model in enumerate(study.models):
+                mean, spread = np.array([study.mean(model, width, name) for width in study.widths]).T
+                axes.errorbar(study.widths, mean, spread, fmt=MARKERS[i] + "-", color=BRANCHES[i], markersize=6, linewidth=1.4, label=model)
+            draw_widths(axes, np.array(study.widths, float))
+            axes.set(ylabel=label)
+            axes.legend(labelcolor=INK)
+    return finish(figure, path)
+
+
+def draw_widths(axes: Axes, widths: np.ndarray) -> None:
     """Logarithmic axes with plain numbers; widths at powers of two."""
     powers = 2.0 ** np.arange(np.floor(np.log2(widths.min())), np.ceil(np.log2(widths.max())) + 1)
     inside = powers[(powers >= widths.min() / 1.2) & (powers <= widths.max() * 1.2)]

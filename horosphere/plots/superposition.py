@@ -1,0 +1,194 @@
+"""The figures of the superposition paper, from our own runs, with the published points beside them; and the phase diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
+from horosphere.plots.superposition_heads import MARKERS, draw_widths
+from horosphere.superposition.published import published
+from horosphere.superposition.results import Rows, Setting, settings
+from horosphere.superposition.theory import strong_exponent, weak_exponent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STRONG, WEAK = -5 / 9, 1 / 3  # the γ of the published figures
+
+
+def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
+    """Every figure that the runs can fill, as PNG; returns what was written."""
+    written = []
+    for name, draw in FIGURES.items():
+        for bias in dict.fromkeys(row["bias"] for row in rows):
+            figure = draw([row for row in rows if row["bias"] == bias and row["readout"] == "dot"])
+            if figure is not None:
+                path = Path(folder) / f"{name}{'' if bias == 'normal' else f'-{bias}-bias'}.png"
+                finish(figure, path)
+                written.append(path)
+    return written
+
+
+def draw_loss_against_width(rows: Rows) -> Figure | None:
+    """Figure 1: n = 10240, three laws of frequencies, weak and strong superposition."""
+    found = settings(rows, n=10240)
+    if not found:
+        return None
+    known = published("fig1")
+    with style():
+        figure, panels = new_panels(4.4, 2)
+        for axes, (gamma, title) in zip(panels, ((0.1, "weak: γ = 0.1"), (-1.0, "strong: γ = -1")), strict=True):
+            for i, setting in enumerate(s for s in found if abs(s.gamma - gamma) < 5e-3):
+                _power_law(axes, setting, i, setting.law)
+                name = {"power:1.2": "power(1.2)", "exponential:400": "exponential(400)"}.get(setting.law, setting.law)
+                for series, points in known.items():
+                    if name in series and f"gamma={gamma:g}" in series:
+                        _published(axes, points, i)
+            draw_widths(axes, np.array([8, 1024]))
+            _finish_panel(axes, title, "loss")
+    return figure
+
+
+def draw_represented(rows: Rows) -> Figure | None:
+    """Figure 3a: the fraction of represented features against γ, a series a width; frequencies ∝ 1/i."""
+    found = settings(rows, n=1000, law="power:1", density=1.0)
+    if len({s.gamma for s in found}) < 3:
+        return None
+    found.sort(key=lambda s: s.gamma)
+    with style():
+        figure, axes = new_figure(4.4)
+        for i, m in enumerate(found[0].widths):
+            at = [(s.gamma, s.represented[:, list(s.widths).index(m)].mean()) for s in found if m in s.widths]
+            axes.plot(*np.array(at).T, MARKERS[i] + "-", color=BRANCHES[i], markersize=5, linewidth=1.2, label=f"m = {m}")
+            if (points := published("fig3a").get(str(m))) is not None:
+                _published(axes, points, i)
+        axes.set(xlabel="γ: growth to unit norm | decay", ylim=(-0.03, 1.03))
+        _finish_panel(axes, "hollow: published", "features with |W_i| > ½")
+    return figure
+
+
+def draw_weak_exponents(rows: Rows) -> Figure | None:
+    """Figure 5b: α_m against the skew of frequencies in the weak regime, beside the theory for this n and its asymptote."""
+    found = [s for s in settings(rows, n=1000, density=1.0) if s.gamma > 0 and s.alpha > 1]
+    if len({s.alpha for s in found}) < 3:
+        return None
+    with style():
+        figure, axes = new_figure(4.4)
+        _exponents(axes, found, "fig5b")
+        widths = found[0].widths.tolist()
+        alphas = np.linspace(1.05, 2, 20)
+        axes.plot(alphas, [weak_exponent(f"power:{a:g}", 1000, 1.0, widths) for a in alphas], color=INK, linewidth=1.4, label="weak theory, n = 1000")
+        axes.plot(alphas, alphas - 1, color=MUTED, linestyle=":", linewidth=1.4, label="α - 1")
+        axes.set(xlabel="α of the frequencies i^-α")
+        _finish_panel(axes, "weak superposition; hollow: published", "α_m")
+    return figure
+
+
+def draw_strong_exponents(rows: Rows) -> Figure | None:
+    """Figure 6e: α_m against the skew of frequencies in the strong regime."""
+    found = [s for s in settings(rows, n=1000, density=1.0) if s.gamma < -0.2]
+    if len({s.alpha for s in found}) < 3:
+        return None
+    with style():
+        figure, axes = new_figure(4.4)
+        _exponents(axes, found, "fig6e")
+        alphas = np.linspace(0, 2, 41)
+        axes.plot(alphas, [strong_exponent(a) for a in alphas], color=INK, linewidth=1.4, label="theory: 1, then 2(α - 1)")
+        axes.set(xlabel="α of the frequencies i^-α")
+        _finish_panel(axes, "strong superposition; hollow: published", "α_m")
+    return figure
+
+
+def draw_density(rows: Rows) -> Figure | None:
+    """Figures 7a and 7b: loss against the mean number of active features at m = 63, and against width at γ = -5/9."""
+    found = settings(rows, n=1000, law="power:1")
+    if len({s.density for s in found}) < 3:
+        return None
+    with style():
+        figure, panels = new_panels(4.4, 2)
+        gammas = sorted({s.gamma for s in found})
+        for i, gamma in enumerate(gammas):
+            here = sorted((s for s in found if s.gamma == gamma and 63 in s.widths), key=lambda s: s.density)
+            at = np.array([(s.density, s.losses[:, list(s.widths).index(63)].mean()) for s in here])
+            panels[0].plot(*at.T, MARKERS[i % 10] + "-", color=BRANCHES[i % 9], markersize=5, linewidth=1.2, label=f"γ = {gamma:.2f}")
+            for series, points in published("fig7a").items():
+                if abs(float(series) - gamma) < 5e-3:
+                    _published(panels[0], points, i)
+        panels[0].set(xlabel="mean number of active features", yscale="log")
+        _finish_panel(panels[0], "m = 63; hollow: published", "loss")
+        here = sorted((s for s in found if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
+        for i, setting in enumerate(here):
+            _power_law(panels[1], setting, i, f"E = {setting.density:.3g}")
+        draw_widths(panels[1], np.array([10, 100]))
+        _finish_panel(panels[1], "γ = -0.56", "loss")
+    return figure
+
+
+def draw_phases(rows: Rows) -> Figure | None:
+    """The phase diagram: α_m, and the fraction of represented features at the largest width, over skew and γ."""
+    found = settings(rows, n=1000, density=1.0)
+    alphas, gammas = sorted({s.alpha for s in found if s.alpha == s.alpha}), sorted({s.gamma for s in found})
+    if len(alphas) < 4 or len(gammas) < 4:
+        return None
+    at = {(s.alpha, s.gamma): s for s in found}
+    views: tuple[tuple[str, Callable[[Setting], float], tuple[float, float]], ...] = (
+        ("α_m", lambda s: s.fit.exponent, (0, 1.5)),
+        ("features with |W_i| > ½, widest model", lambda s: float(s.represented[:, -1].mean()), (0, 1)),
+    )
+    with style():
+        figure, panels = new_panels(4.2, 2)
+        for axes, (title, value, (low, high)) in zip(panels, views, strict=True):
+            grid = np.array([[value(at[a, g]) if (a, g) in at else np.nan for a in alphas] for g in gammas])
+            image = axes.pcolormesh(alphas, gammas, grid, cmap="viridis", vmin=low, vmax=high, shading="nearest")
+            figure.colorbar(image, ax=axes, pad=0.02).outline.set_visible(False)
+            axes.set(xlabel="α of the frequencies i^-α", ylabel="γ")
+            axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Rows], Figure | None]] = {
+    "figure-1": draw_loss_against_width,
+    "figure-3": draw_represented,
+    "figure-5": draw_weak_exponents,
+    "figure-6": draw_strong_exponents,
+    "figure-7": draw_density,
+    "phases": draw_phases,
+}
+
+
+def _exponents(axes: Axes, found: list[Setting], name: str) -> None:
+    """α_m with its interval against α, a series a γ; the published ones hollow."""
+    known = published(name)
+    for i, gamma in enumerate(sorted({s.gamma for s in found})):
+        here = sorted((s for s in found if s.gamma == gamma), key=lambda s: s.alpha)
+        x, y = np.array([s.alpha for s in here]), np.array([s.fit.exponent for s in here])
+        error = np.abs(np.array([[s.fit.low, s.fit.high] for s in here]).T - y)
+        axes.errorbar(
+            x, y, np.nan_to_num(error), fmt=MARKERS[i % 10] + "-", color=BRANCHES[i % 9], markersize=5, linewidth=1.2, label=f"γ = {gamma:.2f}"
+        )
+        for series, points in known.items():
+            if abs(float(series) - gamma) < 5e-3:
+                _published(axes, points, i)
+
+
+def _power_law(axes: Axes, setting: Setting, i: int, label: str) -> None:
+    color, fit = BRANCHES[i % len(BRANCHES)], setting.fit
+    middle = np.exp(np.log(setting.losses).mean(0))
+    axes.plot(setting.widths, middle, MARKERS[i % 10], color=color, markersize=5, label=f"{label}   α_m = {fit.exponent:.2f}")
+    axes.plot(setting.widths, fit.scale * setting.widths.astype(float) ** -fit.exponent, color=color, linewidth=1.2)
+
+
+def _published(axes: Axes, points: np.ndarray, i: int) -> None:
+    axes.plot(*points.T, MARKERS[i % 10], color=BRANCHES[i % len(BRANCHES)], fillstyle="none", markersize=7, alpha=0.7)
+
+
+def _finish_panel(axes: Axes, title: str, ylabel: str) -> None:
+    axes.set(ylabel=ylabel)
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
+    axes.grid(color=QUIET, alpha=0.25)
+    axes.legend(labelcolor=INK, fontsize=8)

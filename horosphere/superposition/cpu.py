@@ -1,0 +1,475 @@
+"""Training on the CPU with compiled kernels: the mathematics of `toy.loss` for the dot read-out, without the zeros.
+
+A batch has few distinct features D, and all it needs of W is their Gram matrix with the others, G = W_D Wᵀ (D, n):
+    row s of R = ReLU(X_s G + b)       a sum of a few rows of G
+    C = Xᵀ(R - X·1[R > 0])             rows added up where they came from (D, n)
+    ½ B ∂L/∂W = Cᵀ W_D, and C W on the rows D: decoder and encoder
+Three products of D·n·m instead of five of B·n·m, no array with B rows, tiles of features that stay in cache; samples without an active feature are
+counted, and features whose bound max|h|·|W_i| + b_i is not positive are left out. W lives transposed (m, n): vectors run along the features.
+Every run is computed by one thread, start to end, so the number of threads changes nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.superposition.sampling import Sampler, streams
+from horosphere.superposition.toy import BETA1, BETA2, EPSILON, STATE, Schedule, Toy, initial
+
+BLOCK = 16  # steps a run makes before the next one has its turn: its weights stay in cache, and batches of so many steps are held
+TILE_BYTES = 2**20  # of one tile of G: what a core's cache holds, roughly
+LANES = 64  # tiles are multiples of it: no tails in the vector loops
+
+Plan = tuple[np.ndarray, ...]
+
+# Sums may be reordered and contracted (that is what makes them vectors); NaN and infinity keep their meaning.
+compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+
+class CompiledGroup:
+    """Runs of one n, read-out "dot". Runs of the same law, density and seed share their batches."""
+
+    def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cpu", jobs: int | None = None):
+        if any(toy.readout != "dot" for toy in runs):
+            raise ValueError("the compiled kernels know the read-out dot only")
+        self.runs, self.schedule, self.step, self.jobs = list(runs), schedule, 0, jobs or cores()
+        self._streams = [(Sampler(*stream), members) for stream, members in streams(runs).items()]
+        self._states = [_State(*initial(toy)) for toy in runs]
+        self._summed, self._counted = np.zeros(len(runs)), 0
+
+    def advance(self, steps: int) -> None:
+        """Train so many more steps."""
+        last = self.step + steps
+        with ThreadPoolExecutor(self.jobs) as pool:
+
+            def plans(first: int) -> list[Future[Plan]]:
+                """Batches for the steps from `first` on, one plan a stream, made while the steps before them are trained"""
+                block = max(min(BLOCK, last - first), 0)
+                return [pool.submit(_plan, sampler, first, block, self.schedule.batch) for sampler, _ in self._streams] if block else []
+
+            coming = plans(self.step)
+            for first in range(self.step, last, BLOCK):
+                ready, coming = [plan.result() for plan in coming], plans(first + BLOCK)
+                work = [(self.runs[index].m, index, plan) for plan, (_, members) in zip(ready, self._streams, strict=True) for index in members]
+                work.sort(key=lambda job: -job[0])  # the longest first: none of them is waited for at the end
+                for done in [pool.submit(self._train, index, plan, first) for _, index, plan in work]:
+                    done.result()
+        self._counted += steps
+        self.step = last
+
+    def losses(self) -> Tensor:
+        """(R,) mean training loss a sample since last asked"""
+        mean = self._summed / max(self._counted, 1)
+        self._summed, self._counted = np.zeros(len(self.runs)), 0
+        return torch.from_numpy(mean)
+
+    def state(self) -> dict[str, Tensor]:
+        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`"""
+        named = {f"{name}.{index}": tensor for index, state in enumerate(self._states) for name, tensor in state.tensors().items()}
+        return {**named, "step": torch.tensor(self.step), "summed": torch.from_numpy(self._summed.copy()), "counted": torch.tensor(self._counted)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for index, own in enumerate(self._states):
+            own.fill({name: state[f"{name}.{index}"] for name in own.tensors()})
+        self.step, self._counted, self._summed = int(state["step"]), int(state["counted"]), state["summed"].numpy().copy()
+
+    def _train(self, index: int, plan: Plan, first: int) -> None:
+        toy, state = self.runs[index], self._states[index]
+        factors = np.array([self.schedule.factor(step) for step in range(first, first + len(plan[0]) - 1)])
+        rates = np.stack([toy.lr * factors, toy.rate_of_bias * factors], 1)
+        self._summed[index] = _train(*state.arrays, *plan, rates, toy.gamma, first, self.schedule.batch, self._summed[index])
+
+
+class _State:
+    """Weights and Adam's moments of one run, transposed: (m, n) and (n,)"""
+
+    def __init__(self, W: Tensor, b: Tensor):
+        W = W.T.contiguous()
+        self.arrays = tuple(
+            tensor.numpy() for tensor in (W, b, W.new_zeros(W.shape), W.new_zeros(W.shape), b.new_zeros(b.shape), b.new_zeros(b.shape))
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(array.T.copy()) for name, array in zip(STATE, self.arrays, strict=True)}
+
+    def fill(self, tensors: dict[str, Tensor]) -> None:
+        for name, array in zip(STATE, self.arrays, strict=True):
+            array[...] = tensors[name].numpy().T
+
+
+def cores() -> int:
+    """Cores this process may use"""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory(runs: Sequence[Toy], schedule: Schedule) -> int:
+    """Bytes that a group of these runs takes, roughly: weights and moments, two blocks of batches a stream, a workspace for each core."""
+    states = sum(3 * 4 * toy.n * (toy.m + 1) for toy in runs)
+    plans = sum(2 * BLOCK * schedule.batch * (24 + 60 * density) for _, _, density, _ in streams(runs))
+    return int(states + plans + cores() * max(8 * 4 * toy.n * (toy.m + 16) + 2 * TILE_BYTES for toy in runs))
+
+
+def _plan(sampler: Sampler, first: int, steps: int, size: int) -> Plan:
+    """What all runs need to know of the batches of some steps. See `_sort`."""
+    batches = sampler.batches(first, steps, size)
+    return _sort(batches.n, batches.rows, batches.starts, batches.features, batches.values)
+
+
+@compiled
+def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
+    """Rows of each batch by their first feature, those with no other feature first: rows that use the same row of G follow each other.
+
+    Returns rows, starts, the place of each entry's feature among the distinct ones, values, where each batch's distinct features begin, and them.
+    """
+    steps = len(rows) - 1
+    new_starts, local, new_values = np.empty_like(starts), np.empty_like(features), np.empty_like(values)
+    distinct_at, distinct = np.zeros(steps + 1, np.int64), np.empty(len(features), np.int32)
+    place, begin = np.empty(n, np.int32), np.empty(2 * n + 1, np.int64)
+    order = np.empty(len(starts) - 1, np.int64)
+    new_starts[0], entry = 0, 0
+    for step in range(steps):
+        begin[:] = 0
+        for row in range(rows[step], rows[step + 1]):
+            begin[2 * features[starts[row]] + (starts[row + 1] - starts[row] > 1) + 1] += 1
+        for key in range(2 * n):
+            begin[key + 1] += begin[key]
+        for row in range(rows[step], rows[step + 1]):
+            key = 2 * features[starts[row]] + (starts[row + 1] - starts[row] > 1)
+            order[rows[step] + begin[key]] = row
+            begin[key] += 1
+        place[:] = -1
+        for e in range(starts[rows[step]], starts[rows[step + 1]]):
+            place[features[e]] = 0
+        count = distinct_at[step]
+        for feature in range(n):
+            if place[feature] == 0:
+                place[feature] = count - distinct_at[step]
+                distinct[count] = feature
+                count += 1
+        distinct_at[step + 1] = count
+        for new in range(rows[step], rows[step + 1]):
+            for e in range(starts[order[new]], starts[order[new] + 1]):
+                local[entry], new_values[entry] = place[features[e]], values[e]
+                entry += 1
+            new_starts[new + 1] = entry
+    return rows, new_starts, local, new_values, distinct_at, distinct[: distinct_at[steps]]
+
+
+@compiled
+def _train(W, b, W_mean, W_square, b_mean, b_square, rows, starts, local, values, distinct_at, distinct, rates, gamma, first, size, total):  # type: ignore[no-untyped-def]
+    """A block of steps of one run. Returns `total` with their losses a sample added, one by one: a sum that no division into blocks changes."""
+    dW, db = np.empty_like(W), np.empty_like(b)
+    room = _room(W, np.max(distinct_at[1:] - distinct_at[:-1]))
+    for k in range(len(rates)):
+        here = starts[rows[k] : rows[k + 1] + 1]
+        total += _gradient(W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], size, dW, db, room)
+        _decay(W, rates[k, 0], gamma)
+        _adam(W, dW, W_mean, W_square, rates[k, 0], first + k + 1)
+        _adam(b.reshape(1, -1), db.reshape(1, -1), b_mean.reshape(1, -1), b_square.reshape(1, -1), rates[k, 1], first + k + 1)
+    return total
+
+
+@compiled
+def _room(W, most):  # type: ignore[no-untyped-def]
+    """Memory for `_gradient`, used anew each step: arrays of up to `most` distinct features, then tiles of D x w, m x w, w x m, and w."""
+    D, deep, wide = _up(most, 4), _up(W.shape[0], 4), _up(W.shape[0], 16)  # padded with zeros: products go four by four, rows of W by vectors
+    tile = _tile(W, 0)
+    area = max(TILE_BYTES // 4, D * LANES)
+    return (
+        (np.zeros((D, wide), W.dtype), np.zeros((D, wide), W.dtype)),
+        (np.zeros(area, W.dtype), np.zeros(area, W.dtype)),
+        (np.zeros(deep * tile, W.dtype), np.zeros(deep * tile, W.dtype)),
+        (np.zeros((tile, wide), W.dtype), np.zeros((tile, wide), W.dtype)),
+        (np.zeros(tile, W.dtype), np.zeros(tile, W.dtype), np.zeros(tile, W.dtype)),
+    )
+
+
+@compiled
+def _tile(W, D):  # type: ignore[no-untyped-def]
+    """Features in a tile: as many as fit into TILE_BYTES with D rows. A function of the step alone: sums must not depend on where a block began."""
+    fit = TILE_BYTES // (4 * max(D, 1)) // LANES * LANES
+    return max(min(_up(W.shape[1], LANES), fit), LANES)
+
+
+@compiled
+def _gradient(W, b, starts, local, values, distinct, size, dW, db, room):  # type: ignore[no-untyped-def]
+    """Loss a sample, and its gradients into dW (m, n), db (n,)."""
+    m, n = W.shape
+    zero, scale = W.dtype.type(0), W.dtype.type(2.0 / size)
+    D, deep = _up(len(distinct), 4), _up(m, 4)
+    tile = _tile(W, D)
+    WD, dWD = room[0][0][:D], room[0][1][:D]
+    G, C = room[1][0][: D * tile].reshape(D, tile), room[1][1][: D * tile].reshape(D, tile)
+    columns, d_columns = room[2][0][: deep * tile].reshape(deep, tile), room[2][1][: deep * tile].reshape(deep, tile)
+    rows, d_rows = room[3][0][:tile], room[3][1][:tile]
+    bias, d_bias, scratch = room[4][0][:tile], room[4][1][:tile], room[4][2][:tile]
+    for d in range(len(distinct)):
+        for k in range(m):
+            WD[d, k] = W[k, distinct[d]]
+    WD[len(distinct) :] = 0
+    dWD[:], dW[:], db[:] = 0, 0, 0
+
+    live, L = _live(W, b, starts, local, values, distinct)
+    place = np.full(n, -1, np.int32)
+    for i in range(L):
+        place[live[i]] = i
+    loss, empty = 0.0, size - (len(starts) - 1)
+    for e in range(starts[0], starts[-1]):
+        loss += values[e] * values[e]
+    for low in range(0, L, tile):
+        width = min(tile, L - low)
+        columns[m:], columns[:, width:], bias[width:] = 0, 0, 0
+        for i in range(width):
+            bias[i] = b[live[low + i]]
+        for k in range(m):
+            for i in range(width):
+                columns[k, i] = W[k, live[low + i]]
+        _product(WD, columns, G)
+        C[:], d_bias[:] = 0, 0
+        loss += _outputs(G, bias, starts, local, values, C, d_bias, scratch)
+        loss += _targets(G, bias, starts, local, values, distinct, place, low, width, C, d_bias)
+        if _count(C) < min(m / 200, 0.5) * C.size:  # where skipping zeros is faster than a product, as measured
+            rows[:width, :m], d_rows[:] = columns[:m, :width].T, 0
+            _sparse_products(C, WD, rows, dWD, d_rows)
+            d_columns[:m, :width] = d_rows[:width, :m].T
+        else:
+            _product(WD.T, C, d_columns)
+            _add_dots(C, columns, dWD)
+        for k in range(m):
+            for i in range(width):
+                dW[k, live[low + i]] = scale * d_columns[k, i]
+        for i in range(width):
+            alone = max(bias[i], zero)
+            loss += empty * alone * alone
+            db[live[low + i]] = scale * (d_bias[i] + empty * alone)
+    for d in range(len(distinct)):
+        for k in range(m):
+            dW[k, distinct[d]] += scale * dWD[d, k]
+    return loss / size
+
+
+@compiled
+def _live(W, b, starts, local, values, distinct):  # type: ignore[no-untyped-def]
+    """Features that some sample may switch on, max|h|·|W_i| + b_i > 0 with |h| <= Σ x_k |W_k|, and their number"""
+    zero, norm = W.dtype.type(0), np.zeros(W.shape[1], W.dtype)
+    for k in range(W.shape[0]):
+        for i in range(len(norm)):
+            norm[i] += W[k, i] * W[k, i]
+    for i in range(len(norm)):
+        norm[i] = np.sqrt(norm[i])
+    longest = zero
+    for row in range(len(starts) - 1):
+        reach = zero
+        for e in range(starts[row], starts[row + 1]):
+            reach += values[e] * norm[distinct[local[e]]]
+        longest = max(longest, reach)
+    live, L = np.empty(len(norm), np.int32), 0
+    for i in range(len(norm)):
+        if W.dtype.type(1.001) * longest * norm[i] + b[i] > 0:  # a margin for rounding
+            live[L] = i
+            L += 1
+    return live, L
+
+
+@compiled
+def _outputs(G, b, starts, local, values, C, db, scratch):  # type: ignore[no-untyped-def]
+    """R = ReLU(X G + b) row by row: C += Xᵀ R, db += Σ R; returns Σ R²."""
+    zero = G.dtype.type(0)
+    total, row, end = 0.0, 0, len(starts) - 1
+    while row < end:
+        e, entries = starts[row], starts[row + 1] - starts[row]
+        g0, c0, x0 = G[local[e]], C[local[e]], values[e]
+        part = zero
+        if entries == 1:
+            alike = 1
+            while alike < 4 and row + alike < end and starts[row + alike + 1] - starts[row + alike] == 1 and local[e + alike] == local[e]:
+                alike += 1
+            if alike == 4:  # four rows read and write the same row of G and C
+                x1, x2, x3 = values[e + 1], values[e + 2], values[e + 3]
+                for i in range(len(b)):
+                    r0, r1 = max(b[i] + x0 * g0[i], zero), max(b[i] + x1 * g0[i], zero)
+                    r2, r3 = max(b[i] + x2 * g0[i], zero), max(b[i] + x3 * g0[i], zero)
+                    part += r0 * r0 + r1 * r1 + r2 * r2 + r3 * r3
+                    db[i] += r0 + r1 + r2 + r3
+                    c0[i] += x0 * r0 + x1 * r1 + x2 * r2 + x3 * r3
+                row += 3
+            else:
+                for i in range(len(b)):
+                    r = max(b[i] + x0 * g0[i], zero)
+                    part += r * r
+                    db[i] += r
+                    c0[i] += x0 * r
+        elif entries == 2:
+            g1, c1, x1 = G[local[e + 1]], C[local[e + 1]], values[e + 1]
+            for i in range(len(b)):
+                r = max(b[i] + x0 * g0[i] + x1 * g1[i], zero)
+                part += r * r
+                db[i] += r
+                c0[i] += x0 * r
+                c1[i] += x1 * r
+        else:
+            for i in range(len(b)):
+                scratch[i] = b[i] + x0 * g0[i]
+            for e in range(starts[row] + 1, starts[row + 1]):
+                g, x = G[local[e]], values[e]
+                for i in range(len(b)):
+                    scratch[i] += x * g[i]
+            for i in range(len(b)):
+                r = max(scratch[i], zero)
+                scratch[i] = r
+                part += r * r
+                db[i] += r
+            for e in range(starts[row], starts[row + 1]):
+                c, x = C[local[e]], values[e]
+                for i in range(len(b)):
+                    c[i] += x * scratch[i]
+        total += part
+        row += 1
+    return total
+
+
+@compiled
+def _targets(G, b, starts, local, values, distinct, place, low, width, C, db):  # type: ignore[no-untyped-def]
+    """What the targets change where they are not zero: C -= Xᵀ X·1[R > 0], db likewise; returns -2 Σ X R."""
+    total = 0.0
+    for row in range(len(starts) - 1):
+        for target in range(starts[row], starts[row + 1]):
+            i = place[distinct[local[target]]] - low
+            if 0 <= i < width:
+                r = b[i]
+                for e in range(starts[row], starts[row + 1]):
+                    r += values[e] * G[local[e], i]
+                if r > 0:
+                    total -= 2 * values[target] * r
+                    db[i] -= values[target]
+                    for e in range(starts[row], starts[row + 1]):
+                        C[local[e], i] -= values[e] * values[target]
+    return total
+
+
+@compiled
+def _product(A, B, out):  # type: ignore[no-untyped-def]
+    """out = A B.   (P, >= Q), (Q, w) -> (P, w), P and Q multiples of four: sixteen factors in registers, vectors along w"""
+    out[:] = 0
+    for p in range(0, out.shape[0], 4):
+        o0, o1, o2, o3 = out[p], out[p + 1], out[p + 2], out[p + 3]
+        for q in range(0, B.shape[0], 4):
+            a00, a01, a02, a03 = A[p, q], A[p, q + 1], A[p, q + 2], A[p, q + 3]
+            a10, a11, a12, a13 = A[p + 1, q], A[p + 1, q + 1], A[p + 1, q + 2], A[p + 1, q + 3]
+            a20, a21, a22, a23 = A[p + 2, q], A[p + 2, q + 1], A[p + 2, q + 2], A[p + 2, q + 3]
+            a30, a31, a32, a33 = A[p + 3, q], A[p + 3, q + 1], A[p + 3, q + 2], A[p + 3, q + 3]
+            b0, b1, b2, b3 = B[q], B[q + 1], B[q + 2], B[q + 3]
+            for i in range(out.shape[1]):
+                x0, x1, x2, x3 = b0[i], b1[i], b2[i], b3[i]  # read once: the compiler cannot know that writing to out leaves B alone
+                o0[i] += a00 * x0 + a01 * x1 + a02 * x2 + a03 * x3
+                o1[i] += a10 * x0 + a11 * x1 + a12 * x2 + a13 * x3
+                o2[i] += a20 * x0 + a21 * x1 + a22 * x2 + a23 * x3
+                o3[i] += a30 * x0 + a31 * x1 + a32 * x2 + a33 * x3
+
+
+@compiled
+def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
+    """out += A Bᵀ.   (P, w), (Q, w) -> (P, >= Q), P and Q multiples of four: sixteen sums in registers, vectors along w"""
+    zero = A.dtype.type(0)
+    for p in range(0, A.shape[0], 4):
+        a0, a1, a2, a3 = A[p], A[p + 1], A[p + 2], A[p + 3]
+        for q in range(0, B.shape[0], 4):
+            b0, b1, b2, b3 = B[q], B[q + 1], B[q + 2], B[q + 3]
+            s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
+            for i in range(A.shape[1]):
+                x0, x1, x2, x3, y0, y1, y2, y3 = a0[i], a1[i], a2[i], a3[i], b0[i], b1[i], b2[i], b3[i]
+                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
+                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
+                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
+                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
+            out[p, q], out[p, q + 1], out[p, q + 2], out[p, q + 3] = out[p, q] + s00, out[p, q + 1] + s01, out[p, q + 2] + s02, out[p, q + 3] + s03
+            p1, p2, p3 = out[p + 1], out[p + 2], out[p + 3]
+            p1[q], p1[q + 1], p1[q + 2], p1[q + 3] = p1[q] + s10, p1[q + 1] + s11, p1[q + 2] + s12, p1[q + 3] + s13
+            p2[q], p2[q + 1], p2[q + 2], p2[q + 3] = p2[q] + s20, p2[q + 1] + s21, p2[q + 2] + s22, p2[q + 3] + s23
+            p3[q], p3[q + 1], p3[q + 2], p3[q + 3] = p3[q] + s30, p3[q + 1] + s31, p3[q + 2] + s32, p3[q + 3] + s33
+
+
+@compiled
+def _count(C):  # type: ignore[no-untyped-def]
+    """Entries that are not zero; row by row in the array's own type, which makes it a vector loop"""
+    total, one, zero = 0.0, C.dtype.type(1), C.dtype.type(0)
+    for d in range(C.shape[0]):
+        row, part = C[d], zero
+        for i in range(len(row)):
+            part += one if row[i] != zero else zero
+        total += part
+    return total
+
+
+@compiled
+def _sparse_products(C, WD, rows, dWD, d_rows):  # type: ignore[no-untyped-def]
+    """dWD += C rows and d_rows += Cᵀ WD over what is not zero in C, four entries at a time, vectors along m."""
+    index = np.empty(C.shape[1] + 1, np.int32)
+    for d in range(C.shape[0]):
+        count = 0
+        for i in range(C.shape[1]):
+            index[count] = i
+            count += C[d, i] != 0
+        w, dw = WD[d], dWD[d]
+        for k in range(0, count - 3, 4):
+            i0, i1, i2, i3 = index[k], index[k + 1], index[k + 2], index[k + 3]
+            c0, c1, c2, c3 = C[d, i0], C[d, i1], C[d, i2], C[d, i3]
+            w0, w1, w2, w3 = rows[i0], rows[i1], rows[i2], rows[i3]
+            d0, d1, d2, d3 = d_rows[i0], d_rows[i1], d_rows[i2], d_rows[i3]
+            for j in range(len(w)):
+                x = w[j]
+                dw[j] += c0 * w0[j] + c1 * w1[j] + c2 * w2[j] + c3 * w3[j]
+                d0[j] += c0 * x
+                d1[j] += c1 * x
+                d2[j] += c2 * x
+                d3[j] += c3 * x
+        for k in range(count - count % 4, count):
+            c0, w0, d0 = C[d, index[k]], rows[index[k]], d_rows[index[k]]
+            for j in range(len(w)):
+                dw[j] += c0 * w0[j]
+                d0[j] += c0 * w[j]
+
+
+@compiled
+def _decay(W, lr, gamma):  # type: ignore[no-untyped-def]
+    """`toy.decay` of W (m, n), in place"""
+    m, n = W.shape
+    if gamma >= 0:
+        W *= W.dtype.type(1 - lr * gamma)
+        return
+    factor = np.zeros(n, W.dtype)
+    for k in range(m):
+        for i in range(n):
+            factor[i] += W[k, i] * W[k, i]
+    rate = W.dtype.type(lr * gamma)
+    for i in range(n):
+        if factor[i] > 0:
+            factor[i] = 1 + rate * (1 - 1 / np.sqrt(factor[i]))
+    for k in range(m):
+        for i in range(n):
+            W[k, i] *= factor[i]
+
+
+@compiled
+def _adam(W, dW, mean, square, lr, step):  # type: ignore[no-untyped-def]
+    """One bias-corrected step of Adam, in place"""
+    of = W.dtype.type
+    keep1, keep2, new1, new2, epsilon = of(BETA1), of(BETA2), of(1 - BETA1), of(1 - BETA2), of(EPSILON)
+    rate, root = of(lr / (1 - BETA1**step)), of(1 / np.sqrt(1 - BETA2**step))
+    for k in range(W.shape[0]):
+        w, d, mu, nu = W[k], dW[k], mean[k], square[k]
+        for i in range(len(w)):
+            mu[i] = keep1 * mu[i] + new1 * d[i]
+            nu[i] = keep2 * nu[i] + new2 * d[i] * d[i]
+            w[i] -= rate * mu[i] / (root * np.sqrt(nu[i]) + epsilon)
+
+
+@compiled
+def _up(count, multiple):  # type: ignore[no-untyped-def]
+    return (count + multiple - 1) // multiple * multiple

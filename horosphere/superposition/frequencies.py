@@ -1,0 +1,88 @@
+"""How often each feature is on: laws by name, scaled to a mean number of active features."""
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from horosphere.errors import UserError
+
+LAWS = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE"
+EXACT = 1e-9  # a frequency this near to one means a feature that is always on
+
+
+def frequencies(law: str, n: int, density: float) -> np.ndarray:
+    """p (n,), decreasing, Σp = density (the mean number of active features): p ∝ weight of the law, i = 1 … n.
+
+    power:α i^-α; exponential:s exp(-i/s); linear n + 1 - i; uniform 1; counts:FILE the n largest counts of a file.
+    """
+    if not (math.isfinite(density) and density > 0):
+        raise UserError(f"density {density:g}: the mean number of active features must be a positive number")
+    weights = _weights(law, n)
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise UserError(f"{law}: frequencies must be finite and not negative")
+    total = weights.sum()
+    if not (np.isfinite(total) and total > 0):
+        raise UserError(f"{law}: the frequencies of {n} features add up to {total:g}, there is nothing to scale")
+    p = weights * (density / total)
+    if p[0] > 1 + EXACT:
+        most = math.floor(total / weights[0] * 1e6) / 1e6
+        raise UserError(f"{law} with n = {n} at density {density:g}: the first feature would be on with p = {p[0]:.6g} > 1; use at most {most:.8g}")
+    return np.where(p > 1 - EXACT, 1.0, p)
+
+
+def _weights(law: str, n: int) -> np.ndarray:
+    """(n,) float64, decreasing, not yet scaled"""
+    name, _, argument = law.partition(":")
+    i = np.arange(1, n + 1, dtype=np.float64)
+    with_number: dict[str, Callable[[float], np.ndarray]] = {"power": lambda alpha: i**-alpha, "exponential": lambda scale: np.exp(-i / scale)}
+    plain = {"linear": n + 1 - i, "uniform": np.ones(n)}
+    if name in with_number:
+        return with_number[name](_number(law, argument))
+    if law in plain:
+        return plain[law]
+    if name == "counts" and argument:
+        return _counts(Path(argument), n)
+    raise UserError(f"{law}: no such law of frequencies; choose from {LAWS}")
+
+
+def _number(law: str, text: str) -> float:
+    """α >= 0 or a scale > 0: anything else would not decrease."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0 or (value == 0 and law.startswith("exponential")):
+        raise UserError(f'{law}: "{text}" is no number that this law can take; write e.g. power:1.25 or exponential:400')
+    return value
+
+
+def _counts(path: Path, n: int) -> np.ndarray:
+    """The n largest counts of a file: one a line, or the column `count` of a CSV."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"counts:{path}: cannot be read ({' '.join(str(error).split())})") from error
+    rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+    header = [cell.strip() for cell in rows[0][1]] if rows else []
+    column = 0
+    if "count" in header:
+        column, rows = header.index("count"), rows[1:]
+    elif len(header) > 1:
+        raise UserError(f"{path}: a table without a column `count`; it has {', '.join(header)}")
+    if len(rows) < n:
+        raise UserError(f"{path}: {len(rows)} counts for n = {n} features; lower n, or give a longer file")
+    return np.sort([_count(path, number, row, column) for number, row in rows])[::-1][:n].copy()
+
+
+def _count(path: Path, line: int, row: list[str], column: int) -> float:
+    text = row[column].strip() if column < len(row) else ""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f'{path} line {line}: "{text}" is no count (a number that is not negative)')
+    return value

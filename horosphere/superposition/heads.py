@@ -1,0 +1,380 @@
+"""The head of a language model: the one matrix that is needed, from wherever it lies, and how its rows share the space."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean
+
+if TYPE_CHECKING:
+    from horosphere.measure.tokens import TokenRadius
+
+HUB = "hf:"  # what a name on Hugging Face begins with: a slip in a path must not reach for the network
+# where models keep their parts, under the names of transformers and of the files on Hugging Face
+PREFIXES = ("", "model.", "transformer.", "gpt_neox.", "model.decoder.", "decoder.", "backbone.", "language_model.", "language_model.model.",
+            "model.language_model.")  # fmt: skip
+HEADS = ("lm_head.weight", "embed_out.weight")
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+PROJECTIONS = ("project_out.weight",)  # of OPT: from the stream to narrower embeddings
+WEIGHTS = "model.safetensors"
+NUMBERS = 2**24  # of the matrix at once: 64 MB in fp32
+
+
+# -- one matrix out of a model ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """logits = weight · the last state of the stream. Scalars and the gain of the last norm are not part of it."""
+
+    weight: Tensor  # (V, d), as stored; in fp32 where it is a product
+    name: str
+    tensor: str  # what was read
+    tied: bool  # the embeddings are the head
+    dims: int  # that the rows can fill: less than d where OPT's embeddings are narrower than its stream
+    padded: int  # rows that no token has, dropped
+    note: str = ""  # what else was done to it
+
+
+def head(model: str | Path) -> Head:
+    """The head of a folder made by save_pretrained or `horosphere train`, or of "hf:NAME" on Hugging Face. Reads safetensors, and no other tensor.
+
+    OPT's projection is multiplied in; of a head on the hyperboloid the space-like part is returned, without slot 0.
+    """
+    files = _open(str(model))
+    found = files.find(HEADS)
+    tied = found is None
+    if tied and _ties(files.config):
+        found = files.find(EMBEDDINGS)
+    if found is None:
+        kind = ", ".join(files.config.get("architectures") or [str(files.config.get("model_type"))])
+        raise UserError(f"{model}: {kind} has no head that predicts tokens. Give a causal language model, saved with its head.")
+    rows, dims = files.shape(found)
+    known = min(rows, _vocabulary(files) or rows)
+    weight = files.read(found, known)
+    if not weight.is_floating_point():
+        raise UserError(f"{model}: {found} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. Give the model as it was trained.")
+    tensor, note = found, ""
+    if (projection := files.find(PROJECTIONS)) is not None:
+        through = files.read(projection).float()
+        weight, tensor = torch.cat([part.float() @ through for part in _parts(weight)]), f"{found} · {projection}"
+        dims = min(dims, through.shape[1])
+        note = f"embeddings of {dims} dimensions, read through the projection from a stream of {through.shape[1]}"
+    elif _is_lorentz(files.config):
+        weight, dims = weight[:, 1:].contiguous(), dims - 1
+        note = "on the hyperboloid: space-like part only, the slot of the time left out"
+    return Head(weight, str(model), tensor, tied, dims, rows - known, note)
+
+
+def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
+    """How often each token of the model occurs in a text (see `data.text.documents`), with the model's own tokenizer.   -> (size,)"""
+    from horosphere.data.tokenizer import load_tokenizer, require_language
+    from horosphere.measure.language import token_counts
+    from horosphere.train.language import text_tokens
+
+    name = str(model)
+    if name.startswith(HUB):
+        require_language()
+        from transformers import PreTrainedTokenizerFast
+
+        try:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(name.removeprefix(HUB))
+        except Exception as error:  # the library raises whatever it runs into: names, files, connections
+            raise UserError(f"{name}: its tokenizer cannot be read ({_line(error)}). Check the name and the connection.") from error
+    else:
+        tokenizer = load_tokenizer(name)
+    tokens = text_tokens(source, tokenizer)
+    counts = token_counts(tokens, size)
+    counts[tokens.bos] -= tokens.documents  # each begins with one that is not in the text
+    return counts
+
+
+Fetch = Callable[[str], Path | None]  # a file of the model by its name, None when it has no such file
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A model that is not yet read."""
+
+    model: str
+    fetch: Fetch
+    config: dict[str, Any]
+    holder: dict[str, str]  # tensor -> name of its file
+
+    def find(self, names: tuple[str, ...]) -> str | None:
+        return next((prefix + name for name in names for prefix in PREFIXES if prefix + name in self.holder), None)
+
+    def shape(self, name: str) -> tuple[int, int]:
+        shape = self._slice(name).get_shape()
+        if len(shape) != 2:
+            raise UserError(f"{self.model}: {name} has shape {tuple(shape)}, not (vocabulary, dimensions): no head this can read")
+        return shape[0], shape[1]
+
+    def read(self, name: str, rows: int | None = None) -> Tensor:
+        found: Tensor = self._slice(name)[:rows]
+        return found
+
+    def _slice(self, name: str) -> Any:
+        from safetensors import SafetensorError
+
+        if (file := self.fetch(self.holder[name])) is None:
+            raise UserError(f"{self.model}: {self.holder[name]} is missing, which holds {name}. Copy or fetch the model again.")
+        try:
+            return _handle(file).get_slice(name)
+        except SafetensorError as error:
+            raise UserError(f"{file}: {name} is not in it, whatever the index says. Copy or fetch the model again.") from error
+
+
+def _open(model: str) -> _Files:
+    if model.startswith(HUB):
+        fetch = _hub(model)
+    else:
+        folder = Path(model)
+        if not folder.is_dir():
+            raise UserError(f"{model}: no such folder. Give the folder of a model, or {HUB}NAME for one on Hugging Face.")
+
+        def fetch(name: str) -> Path | None:
+            return folder / name if (folder / name).is_file() else None
+
+    if (about := fetch("config.json")) is not None:
+        return _Files(model, fetch, _json(about), _holder(model, fetch))
+    if model.startswith(HUB):
+        raise UserError(f"{model}: no model (it has no config.json). Check the name.")
+    return _run_under_way(folder, fetch)
+
+
+def _hub(model: str) -> Fetch:
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    except ImportError:
+        raise UserError(f"{model} needs the package huggingface_hub: pip install 'horosphere[language]'") from None
+
+    def fetch(name: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(model.removeprefix(HUB), name))
+        except Exception as error:  # the library raises whatever it runs into: names, permissions, connections
+            if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):  # the latter: no connection, and no copy
+                return None
+            raise UserError(f"{model}: {name} cannot be fetched ({_line(error)}). Check the name, your access to it and the connection.") from error
+
+    return fetch
+
+
+def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
+    """A run of `horosphere train` that is not exported yet: its last checkpoint."""
+    from horosphere.train.checkpoint import latest
+    from horosphere.train.engine import CHECKPOINTS, RUN
+
+    if (about := fetch(RUN)) is None:
+        raise UserError(f"{folder}: no model (it has neither config.json nor {RUN}). Give a folder made by save_pretrained or `horosphere train`.")
+    if not isinstance(recipe := _json(about).get("recipe"), dict) or not isinstance(config := recipe.get("config"), dict):
+        raise UserError(f"{about}: no run of a language model, which alone has a head. Give another folder.")
+    if (checkpoint := latest(folder / CHECKPOINTS)) is None:
+        raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
+    parts = sorted(checkpoint.glob("model-*.safetensors"))
+    holder = {name: str(part.relative_to(folder)) for part in parts for name in _handle(part).keys()}  # noqa: SIM118 (a handle, not a dict)
+    return _Files(str(folder), fetch, {"model_type": "helm", **config}, holder)
+
+
+def _holder(model: str, fetch: Fetch) -> dict[str, str]:
+    """Tensor -> name of its file; of a sharded model by its index, without a look at the shards."""
+    if (single := fetch(WEIGHTS)) is not None:
+        return dict.fromkeys(_handle(single).keys(), WEIGHTS)
+    if (index := fetch(f"{WEIGHTS}.index.json")) is None:
+        raise UserError(f"{model}: no {WEIGHTS}. Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened.")
+    files = _json(index).get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(file, str) and Path(file).name == file for file in files.values()):
+        raise UserError(f"{index}: a damaged index (no weight_map of tensors to files beside it). Save or fetch the model again.")
+    return files
+
+
+def _handle(file: Path) -> Any:
+    """Its header is read, its tensors are not."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(file, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{file}: a damaged file ({_line(error)}). Copy or fetch the model again.") from error
+
+
+def _ties(config: dict[str, Any]) -> bool:
+    """Whether the embeddings are the head. Old configurations do not say: then what transformers takes for that kind of model."""
+    if (said := _setting(config, "tie_word_embeddings")) is not None:
+        return bool(said)
+    kind = config.get("model_type")
+    if kind == "helm":
+        from horosphere.models.helm import HelmConfig
+
+        return bool(HelmConfig.tie_word_embeddings)
+    from horosphere.data.tokenizer import require_language
+
+    require_language()
+    from transformers import CONFIG_MAPPING
+
+    return kind in CONFIG_MAPPING and bool(getattr(CONFIG_MAPPING[kind], "tie_word_embeddings", False))
+
+
+def _is_lorentz(config: dict[str, Any]) -> bool:
+    if config.get("model_type") != "helm":
+        return False
+    from horosphere.models.helm import HelmConfig
+
+    return str(config.get("geometry", HelmConfig.geometry)) == "lorentz"
+
+
+def _setting(config: dict[str, Any], name: str) -> Any:
+    """Models that also see or hear keep what concerns text in a configuration of its own."""
+    return config.get(name, (config.get("text_config") or {}).get(name))
+
+
+def _vocabulary(files: _Files) -> int | None:
+    """One more than the largest token: by the tokenizer's file, else by the configuration, which counts padded rows too."""
+    if (file := files.fetch("tokenizer.json")) is not None:
+        content = _json(file)
+        try:
+            vocabulary = content["model"]["vocab"]
+            ids = [len(vocabulary) - 1] if isinstance(vocabulary, list) else list(vocabulary.values())
+            return max(ids + [token["id"] for token in content.get("added_tokens", [])]) + 1
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{file}: a damaged tokenizer ({_line(error)}). Save it again with save_pretrained.") from error
+    size = _setting(files.config, "vocab_size")
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: a damaged file ({_line(error)}). Save or fetch the model again.") from error
+    return content
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())[:100] or type(error).__name__
+
+
+# -- how its rows share the space -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Mean of (ŵ_i·ŵ_j)² over pairs of different unit rows."""
+
+    mean_square: float
+    dims: int
+
+    @property
+    def isotropic(self) -> float:
+        """What vectors that point anywhere have: 1/dims."""
+        return 1 / self.dims
+
+    @property
+    def times_isotropic(self) -> float:
+        return self.mean_square * self.dims
+
+
+@dataclass(frozen=True, eq=False)
+class HeadGeometry:
+    rows: int
+    dims: int
+    raw: Overlap
+    centred: Overlap  # the mean row subtracted first
+    trimmed: Overlap  # and then the largest principal components, which a few directions shared by all tokens fill
+    components: int  # so many of them
+    effective_dims: float  # participation ratio (Σλ)²/Σλ² of the covariance's eigenvalues
+    norm_mean: float
+    norm_std: float
+    empty: int  # rows of length zero, left out of every overlap
+    by_frequency: TokenRadius | None  # norms against counts, where there are counts
+
+
+@torch.no_grad()
+def head_geometry(W: Tensor, counts: np.ndarray | None = None, dims: int | None = None, components: int | None = None) -> HeadGeometry:
+    """Overlaps, effective dimension and norms of the rows of W (V, d), exact: (|ŴᵀŴ|² - V)/(V(V - 1)) in O(V d²), never V x V.
+
+    dims: that the rows can fill, when fewer than d. components: of `trimmed`; d/100, at least one, unless given.
+    """
+    if W.dim() != 2 or len(W) < 2:
+        raise UserError(f"a head has shape (vocabulary, dimensions), two rows or more; this one has {tuple(W.shape)}")
+    dims = W.shape[1] if dims is None else dims
+    components = max(1, dims // 100) if components is None else components
+    if not 0 < components < dims:
+        raise UserError(f"{components} principal components out of {dims} dimensions: take at least one, and leave at least one")
+    norms = torch.cat([part.double().norm(dim=1) for part in _parts(W)])
+    if not norms.isfinite().all():
+        raise UserError(f"row {int((~norms.isfinite()).nonzero()[0])} of the head is not finite: the model is damaged")
+    if (empty := int((norms == 0).sum())) > len(W) - 2:
+        raise UserError(f"{empty} of {len(W)} rows are zero: an overlap needs two that are not")
+    kept = W if not empty else W[norms > 0]
+    mean = torch.stack([part.double().sum(0) for part in _parts(kept)]).sum(0) / len(kept)
+    covariance = _gram(kept, lambda x: x - mean.to(x.dtype)) / len(kept)
+    top = _principal(covariance, components)
+
+    def trim(x: Tensor) -> Tensor:
+        x = x - mean.to(x.dtype)
+        return x - (x @ top.to(x.dtype)) @ top.T.to(x.dtype)
+
+    spread = covariance.square().sum()
+    from horosphere.measure.tokens import token_radius
+
+    return HeadGeometry(
+        rows=len(W),
+        dims=dims,
+        raw=Overlap(_mean_square(kept, lambda x: x), dims),
+        centred=Overlap(_mean_square(kept, lambda x: x - mean.to(x.dtype)), dims),
+        trimmed=Overlap(_mean_square(kept, trim), dims - components),
+        components=components,
+        effective_dims=float(covariance.trace().square() / spread) if spread > 0 else 0.0,
+        norm_mean=float(norms.mean()),
+        norm_std=float(norms.std(correction=0)),
+        empty=empty,
+        by_frequency=None if counts is None else token_radius(W, Euclidean(), counts),
+    )
+
+
+def _mean_square(W: Tensor, change: Callable[[Tensor], Tensor]) -> float:
+    """Over pairs of different rows, each changed and then of length one. A row of which the change leaves rounding errors only is left out."""
+
+    def unit(x: Tensor) -> Tensor:
+        y = change(x)
+        length = y.norm(dim=1, keepdim=True)
+        return torch.where(length > 16 * torch.finfo(x.dtype).eps * x.norm(dim=1, keepdim=True), y / length, 0)
+
+    gram = _gram(W, unit)
+    rows = round(float(gram.trace()))  # each has length one, and a square of one on the diagonal of ŴŴᵀ
+    return float((gram.square().sum() - rows) / (rows * (rows - 1))) if rows > 1 else math.nan
+
+
+def _gram(W: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Σ over rows of change(w)ᵀ change(w), products in fp32 (fp64 for fp64), their sum in fp64.   (V, d) -> (d, d)"""
+    total = torch.zeros(W.shape[1], W.shape[1], dtype=torch.float64, device=W.device)
+    for part in _parts(W):
+        x = change(part if part.dtype == torch.float64 else part.float())
+        total += x.T @ x
+    return total
+
+
+def _principal(covariance: Tensor, count: int) -> Tensor:
+    """The eigenvectors of the largest eigenvalues: (d, d) -> (d, count)"""
+    from scipy.linalg import eigh
+
+    d = len(covariance)
+    return torch.from_numpy(eigh(covariance.cpu().numpy(), subset_by_index=[d - count, d - 1])[1]).to(covariance.device)
+
+
+def _parts(W: Tensor) -> Iterator[Tensor]:
+    yield from W.split(max(1, math.ceil(NUMBERS / W.shape[1])))

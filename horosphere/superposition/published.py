@@ -1,0 +1,45 @@
+"""Points that were published, to hold our own against: read off figures and tables (published/README.md says which)."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+
+from horosphere.errors import UserError
+
+FOLDER = Path(__file__).with_name("published")
+SMALL = "small_toy_fig3a_5b_6e_7a_7b.json"
+FILES = {
+    "fig1": "fig1_toy_losses_n10240.json",
+    **dict.fromkeys(["fig3a", "fig5b", "fig6e", "fig7a", "fig7b"], SMALL),
+    "language-losses": "llm_losses_digitised.csv",
+    "language-overlaps": "llm_overlap_fig8a.csv",
+    "chinchilla": "chinchilla_tableA9.csv",
+}
+
+
+def published(name: str) -> dict[str, np.ndarray]:
+    """A figure as its series, each (points, 2); a table as its columns, each (rows,), numbers where all are numbers."""
+    path = published_file(name)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = csv.reader(file)
+        return {column: _column(cells) for column, cells in zip(head, zip(*rows, strict=True), strict=True)}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    figure = content[name] if path.name == SMALL else content
+    return {series: np.array(points, np.float64) for series, points in figure.items()}
+
+
+def published_file(name: str) -> Path:
+    """Where the points lie."""
+    if name not in FILES:
+        raise UserError(f'nothing published is called "{name}": choose {", ".join(FILES)}')
+    return FOLDER / FILES[name]
+
+
+def _column(cells: tuple[str, ...]) -> np.ndarray:
+    try:
+        return np.array([float(cell) for cell in cells])
+    except ValueError:
+        return np.array(cells)

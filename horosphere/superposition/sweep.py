@@ -1,0 +1,313 @@
+"""Many runs of the toy model: trained together, killed and resumed, in bounded memory, into one table.
+
+sweep.json               the grid, and the rows of runs that are done
+results.csv              the same rows for other programs (and results.parquet, where asked for)
+checkpoint.safetensors   the runs under way: gone when they are done
+"""
+
+import csv
+import hashlib
+import importlib.util
+import io
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.files import require_new_folder, write_whole
+from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented
+from horosphere.superposition.results import RESULTS
+from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, streams
+from horosphere.superposition.toy import Schedule, Toy, preactivation
+from horosphere.train.progress import Update, progress
+
+ABOUT, PARQUET, CHECKPOINT = "sweep.json", "results.parquet", "checkpoint.safetensors"
+EVALUATED = (128, 1024)  # batches and their samples, fresh ones, that the loss of a trained run is measured on
+OUTPUTS_AT_ONCE = 2**24  # numbers in memory while it is measured
+INTERVALS = 100  # of a run: its training loss is the mean over the last of them
+SAVING = 0.05  # of the time at most goes into checkpoints
+PIECE = 1.0  # seconds of training between two looks at the clock
+
+Row = dict[str, Any]
+
+
+class Group(Protocol):
+    """Runs of one n and one read-out that are trained together."""
+
+    step: int
+
+    def advance(self, steps: int) -> None: ...
+    def losses(self) -> Tensor: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: dict[str, Tensor]) -> None: ...
+
+
+def sweep(
+    runs: Sequence[Toy],
+    schedule: Schedule,
+    out: str | Path,
+    device: str = "cpu",
+    *,
+    jobs: int | None = None,
+    memory_gb: float | None = None,
+    save_every_s: float = 60.0,
+    resume: bool = False,
+    overwrite: bool = False,
+    parquet: bool = False,
+    quiet: bool = False,
+    report: Update | None = None,
+) -> list[Row]:
+    """Train all runs, and return one row each, in their order. What a run becomes depends on neither the others, nor `jobs`, nor a resume.
+
+    memory_gb bounds what is trained at once (default: 4 on the CPU, half of what is free on a GPU). `report(done, note)` replaces the bar.
+    """
+    out, runs = Path(out), list(runs)
+    if not runs:
+        raise UserError("an empty grid: there is nothing to train")
+    if roomy := [toy for toy in runs if toy.m > toy.n]:
+        n, m = roomy[0].n, roomy[0].m
+        raise UserError(f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; lower the widths")
+    if parquet and importlib.util.find_spec("pyarrow") is None:
+        raise UserError("results.parquet needs pyarrow, which is not installed: pip install pyarrow, or take results.csv")
+    for stream in streams(runs):
+        Sampler(*stream)  # complains about impossible frequencies now, and not in the middle of the night
+    grid = json.loads(json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs]}))
+    rows = _finished(out, grid, resume, overwrite)
+    chunk, state, spent = _checkpoint(out, grid)
+    if rows.keys() >= set(chunk):  # killed after its rows were written, before the checkpoint went
+        chunk, state, spent = [], {}, 0.0
+    with progress("training", len(runs) * schedule.steps, quiet or report is not None) as bar:
+        update = report or bar
+        while len(rows) < len(runs):
+            if not chunk:
+                waiting = [index for index in range(len(runs)) if index not in rows]
+                chunk = _chunk(runs, waiting, schedule, device, memory_gb)
+            members = [runs[index] for index in chunk]
+            group = _group(members, schedule, device, jobs, quiet)
+            if state:
+                group.load(state)
+            keep = _Keeper(out, grid, chunk, spent, save_every_s)
+            losses = _train(group, schedule, keep, partial(_tell, update, len(rows) * schedule.steps, len(chunk)))
+            found = _measure(members, group.state(), device)
+            seconds = round(keep.seconds() / len(chunk), 3)
+            for index, toy, loss, measured in zip(chunk, members, losses, found, strict=True):
+                rows[index] = {**asdict(toy), "steps": schedule.steps, "batch": schedule.batch, **measured, "train_loss": loss, "seconds": seconds}
+            _write(out, grid, rows, parquet)
+            (out / CHECKPOINT).unlink(missing_ok=True)
+            chunk, state, spent = [], {}, 0.0
+    _write(out, grid, rows, parquet)
+    return [rows[index] for index in range(len(runs))]
+
+
+def _tell(update: Update, before: int, size: int, step: int, note: str) -> None:
+    """Progress counts the steps of all runs."""
+    update(before + step * size, note)
+
+
+# -- groups --------------------------------------------------------------------------------------------------------------
+
+
+def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | None, quiet: bool) -> Group:
+    """The fastest backend that can train these runs."""
+    if runs[0].readout == "dot" and device.startswith("cuda"):
+        from horosphere.superposition.cuda import CudaGroup
+
+        return CudaGroup(runs, schedule, device)
+    if runs[0].readout == "dot" and device == "cpu":
+        if importlib.util.find_spec("numba"):
+            from horosphere.superposition.cpu import CompiledGroup
+
+            return CompiledGroup(runs, schedule, jobs=jobs)
+        if not quiet:
+            print("numba is not installed, so this takes some twenty times longer: pip install 'horosphere[superposition]'", file=sys.stderr)
+    from horosphere.superposition.autograd import AutogradGroup
+
+    return AutogradGroup(runs, schedule, device)
+
+
+def _chunk(runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: str, memory_gb: float | None) -> list[int]:
+    """The next runs to train together: of one n and read-out, streams kept together, as many as the memory takes (but at least one)."""
+    first = runs[waiting[0]]
+    alike = [index for index in waiting if (runs[index].n, runs[index].readout) == (first.n, first.readout)]
+    ordered = [alike[place] for members in streams([runs[index] for index in alike]).values() for place in members]
+    if memory_gb is None:
+        memory_gb = torch.cuda.mem_get_info(device)[0] / 2e9 if device.startswith("cuda") else 4.0
+    need = _memory(first.readout, device)
+    low, high = 1, len(ordered)
+    while low < high:  # need grows with the number of runs
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if need([runs[index] for index in ordered[:middle]], schedule) <= memory_gb * 1e9 else (low, middle - 1)
+    return ordered[:low]
+
+
+def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], float]:
+    """Bytes that a group of runs takes"""
+    if readout == "dot" and device.startswith("cuda"):
+        from horosphere.superposition import cuda
+
+        return cuda.memory
+    if readout == "dot" and device == "cpu" and importlib.util.find_spec("numba"):
+        from horosphere.superposition import cpu
+
+        return cpu.memory
+    return lambda runs, schedule: sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n  # the graph of one run
+
+
+def _train(group: Group, schedule: Schedule, keep: "_Keeper", update: Update) -> list[float]:
+    """Train to the end; the mean training loss of each run over the last interval."""
+    interval = math.ceil(schedule.steps / INTERVALS)
+    pace, note = 1, ""
+    while group.step < schedule.steps:
+        begin, steps = time.perf_counter(), min(pace, interval - group.step % interval, schedule.steps - group.step)
+        group.advance(steps)
+        pace = max(1, min(2 * pace, round(PIECE / max(time.perf_counter() - begin, 1e-9) * steps)))
+        if group.step % interval == 0 and group.step < schedule.steps:
+            note = f"loss {group.losses().nanmean():.3f}"
+        keep(group)
+        update(group.step, note)
+    return group.losses().tolist()
+
+
+# -- what a trained run is -----------------------------------------------------------------------------------------------
+
+
+def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list[Row]:
+    """Loss on fresh samples, and the geometry of W, of each run. All runs of a stream see the same samples."""
+    rows: dict[int, Row] = {}
+    for stream, members in streams(runs).items():
+        count, size = EVALUATED
+        batches = Sampler(*stream).batches(0, count, size, EVALUATION)
+        weights = [(state[f"W.{index}"].to(device), state[f"b.{index}"].to(device), runs[index].readout) for index in members]
+        for index, (W, b, _), loss in zip(members, weights, _losses(weights, batches, device), strict=True):
+            mean, variance = overlaps(W)
+            strong, _ = overlaps(W, torch.linalg.vector_norm(W, dim=-1) > 1)
+            rows[index] = {
+                "loss": loss,
+                "phi_half": represented(W, 0.5),
+                "phi_1": represented(W, 1.0),
+                "dead": dead_fraction(W, b),
+                "overlap_mean": mean,
+                "overlap_var": variance,
+                "overlap_mean_strong": strong,
+            }
+    return [rows[index] for index in range(len(runs))]
+
+
+def _losses(weights: Sequence[tuple[Tensor, Tensor, str]], batches: Batches, device: str) -> list[float]:
+    """Mean loss a sample of each (W, b, readout). Samples without an active feature all cost Σ ReLU(preactivation(0))²: counted, not computed."""
+    samples, rows = batches.size * (len(batches.rows) - 1), len(batches.starts) - 1
+    silent = [(samples - rows) * preactivation(W.new_zeros(W.shape[1]), W, b, readout).relu().square().sum().double() for W, b, readout in weights]
+    block = max(1, OUTPUTS_AT_ONCE // batches.n)
+    for low in range(0, rows, block):
+        x = batches.dense_rows(low, min(low + block, rows)).to(device)
+        for k, (W, b, readout) in enumerate(weights):
+            y = preactivation(x @ W, W, b, readout).relu_()
+            silent[k] += y.sub_(x).square_().sum(dtype=torch.float64)
+    return [float(total) / samples for total in silent]
+
+
+# -- files ---------------------------------------------------------------------------------------------------------------
+
+
+class _Keeper:
+    """Keeps the state of a group now and then: every so many seconds, and never so often that it costs more than SAVING of the time."""
+
+    def __init__(self, out: Path, grid: Row, chunk: list[int], spent: float, every: float):
+        self.path, self.grid, self.chunk, self.every = out / CHECKPOINT, _mark(grid), chunk, every
+        self.begin = time.perf_counter() - spent  # what earlier processes spent on this chunk counts
+        self.due = time.perf_counter() + every
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def __call__(self, group: Group) -> None:
+        from safetensors.torch import save
+
+        begin = time.perf_counter()
+        if begin < self.due:
+            return
+        about = {"grid": self.grid, "chunk": json.dumps(self.chunk), "seconds": f"{self.seconds():.3f}"}
+        write_whole(self.path, save(group.state(), about))
+        end = time.perf_counter()
+        self.due = end + max(self.every, (end - begin) / SAVING)
+
+
+def _mark(grid: Row) -> str:
+    return hashlib.sha256(json.dumps(grid, sort_keys=True).encode()).hexdigest()
+
+
+def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, Row]:
+    """Rows of the runs that an earlier process finished; makes the folder where there is none."""
+    if resume and (out / ABOUT).is_file():
+        try:
+            about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
+            found, rows = about["grid"], {int(index): row for index, row in about["rows"].items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(f"{out / ABOUT}: damaged ({' '.join(str(error).split())}); start again with --overwrite") from error
+        if found != grid:
+            raise UserError(f"{out} holds a sweep over another grid ({_difference(found, grid)}): give the same grid, or another --out")
+        return rows
+    if not overwrite and (out / ABOUT).is_file():
+        raise UserError(f"{out} holds a sweep already: pass --resume to go on with it, --overwrite to start again, or choose another --out")
+    if not (out.is_dir() and not any(out.iterdir())):  # an empty folder is as good as a new one
+        require_new_folder(out, overwrite, mark=ABOUT)
+    for name in (CHECKPOINT, RESULTS, PARQUET):
+        (out / name).unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out, grid, {}, parquet=False)
+    return {}
+
+
+def _difference(found: Row, grid: Row) -> str:
+    """The first thing in which two grids differ, in words"""
+    for key, value in grid["schedule"].items():
+        if found["schedule"].get(key) != value:
+            return f"{key} {found['schedule'].get(key)} there, {value} here"
+    there, here = len(found["runs"]), len(grid["runs"])
+    return f"{there} runs there, {here} here" if there != here else "the runs differ"
+
+
+def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], float]:
+    """Runs that were under way, their state, and the seconds they took so far; nothing where there is no checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    path = out / CHECKPOINT
+    if not path.exists():
+        return [], {}, 0.0
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata() or {}
+            if about["grid"] != _mark(grid):
+                raise ValueError("it belongs to another grid")
+            return json.loads(about["chunk"]), {name: file.get_tensor(name) for name in file.keys()}, float(about["seconds"])  # noqa: SIM118
+    except (OSError, ValueError, LookupError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: a damaged checkpoint ({reason}); delete this file, and its runs start again") from error
+
+
+def _write(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
+    """The table first: sweep.json says which rows are done, and must not promise more than there is."""
+    ordered = [rows[index] for index in sorted(rows)]
+    if ordered:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(ordered[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(ordered)
+        write_whole(out / RESULTS, text.getvalue().encode())
+    if ordered and parquet:
+        import pyarrow
+        from pyarrow.parquet import write_table
+
+        buffer = io.BytesIO()
+        write_table(pyarrow.Table.from_pylist(ordered), buffer)
+        write_whole(out / PARQUET, buffer.getvalue())
+    write_whole(out / ABOUT, json.dumps({"grid": grid, "rows": rows}).encode())

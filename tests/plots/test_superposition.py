@@ -1,0 +1,44 @@
+"""Each figure is drawn from runs that fill it, and only from those."""
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+
+from horosphere.plots.superposition import FIGURES, draw_figures
+from tests.superposition.rows import made
+
+GAMMAS = tuple(-1 + 2 * k / 9 for k in range(0, 10, 3))
+FILLS = {
+    "figure-1": made(laws=("power:1.2", "linear"), gammas=(-1.0, 0.1), widths=(8, 16, 32), n=10240),
+    "figure-3": made(gammas=(-1.0, -5 / 9, 1 / 3)),
+    "figure-5": made(laws=("power:1.25", "power:1.5", "power:2"), gammas=(1 / 3,)),
+    "figure-6": made(laws=("power:0", "power:1", "power:2"), gammas=(-5 / 9,)),
+    "figure-7": made(densities=(1.0, 2.0, 4.0)),
+    "phases": made(laws=("power:0", "power:0.5", "power:1", "power:2"), gammas=GAMMAS, seeds=1),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_from_runs_that_fill_it(name):
+    figure = FIGURES[name](FILLS[name])
+    assert figure is not None
+    drawn = [axes for axes in figure.axes if axes.lines or axes.collections]
+    assert drawn
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_figure_from_too_few_runs(name):
+    assert FIGURES[name](made(gammas=(0.0,), laws=("exponential:50",))) is None
+
+
+def test_published_points_stand_beside_ours():
+    axes = FIGURES["figure-6"](FILLS["figure-6"]).axes[0]
+    hollow = [line for line in axes.lines if line.get_fillstyle() == "none"]
+    assert len(hollow) == 1
+    assert len(hollow[0].get_xdata()) == 17  # the published series of γ = -0.556
+
+
+def test_figures_of_each_bias_have_files_of_their_own(tmp_path):
+    written = draw_figures(FILLS["figure-6"] + [{**row, "bias": "zero"} for row in FILLS["figure-6"]], tmp_path)
+    assert [path.name for path in written] == ["figure-6.png", "figure-6-zero-bias.png"]
+    assert all(path.stat().st_size > 5000 for path in written)

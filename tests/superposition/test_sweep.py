@@ -1,0 +1,160 @@
+import csv
+import importlib.util
+import json
+import math
+
+import pytest
+import torch
+
+from horosphere.errors import UserError
+from horosphere.superposition import sweep as module
+from horosphere.superposition.sampling import EVALUATION, Sampler
+from horosphere.superposition.sweep import sweep
+from horosphere.superposition.toy import Schedule, Toy, initial, loss
+
+SCHEDULE = Schedule(steps=40, batch=64, warmup=5)
+DOT = [Toy(n=24, m=m, law="power:1", gamma=gamma, seed=seed) for seed in (0, 1) for gamma in (-0.5, 0.3) for m in (2, 5)]
+OTHERS = [Toy(n=24, m=4, law="power:1", readout="lorentz"), Toy(n=10, m=3, law="uniform", density=2.0, readout="distance")]
+RUNS = [*DOT, *OTHERS]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Few samples to measure on; save_every_s alone decides when to save."""
+    monkeypatch.setattr(module, "EVALUATED", (4, 256))
+    monkeypatch.setattr(module, "SAVING", math.inf)
+
+
+def timeless(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_equals_the_same_runs_one_by_one(tmp_path):
+    together = sweep(RUNS, SCHEDULE, tmp_path / "together", quiet=True)
+    alone = [sweep([toy], SCHEDULE, tmp_path / f"{index}", quiet=True)[0] for index, toy in enumerate(RUNS)]
+    assert timeless(together) == timeless(alone)
+    assert [(row["m"], row["gamma"], row["seed"], row["readout"]) for row in together] == [(t.m, t.gamma, t.seed, t.readout) for t in RUNS]
+    chunked = sweep(RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True)  # room for one run at a time
+    assert timeless(chunked) == timeless(together)
+
+
+def test_table_is_what_is_returned(tmp_path):
+    rows = sweep(RUNS, SCHEDULE, tmp_path / "out", quiet=True)
+    with (tmp_path / "out" / "results.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows] == table
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "sweep.json"]
+    for row in rows:
+        assert 0 <= row["phi_1"] <= row["phi_half"] <= 1
+        assert 0 < row["overlap_mean"] < 1
+        assert math.isfinite(row["loss"])
+        assert math.isfinite(row["train_loss"])
+
+
+def test_loss_is_that_of_fresh_samples(monkeypatch):
+    """In blocks, silent samples counted: as the dense loss over all of them."""
+    monkeypatch.setattr(module, "OUTPUTS_AT_ONCE", 1000)
+    for toy in (DOT[0], *OTHERS):
+        W, b = initial(toy)
+        batches = Sampler(toy.n, toy.law, 0.4, 0).batches(0, 3, 50, EVALUATION)
+        found = module._losses([(W, b, toy.readout)], batches, "cpu")
+        assert found[0] == pytest.approx(loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5)
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(limit):
+    def report(done, note):
+        if done >= limit:
+            raise Killed
+
+    return report
+
+
+@pytest.mark.parametrize("limit", [1, 150, 320, 330, 390])
+def test_resume_is_exact(tmp_path, limit):
+    expected = sweep(RUNS, SCHEDULE, tmp_path / "whole", quiet=True)
+    options = {"quiet": True, "save_every_s": 0.0}
+    with pytest.raises(Killed):
+        sweep(RUNS, SCHEDULE, tmp_path / "out", report=killed_at(limit), **options)
+    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(expected)
+    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(expected)  # all done: read back
+    assert not (tmp_path / "out" / "checkpoint.safetensors").exists()
+
+
+def test_resume_goes_on_where_it_was(tmp_path):
+    with pytest.raises(Killed):
+        sweep(DOT, SCHEDULE, tmp_path, report=killed_at(20 * len(DOT)), save_every_s=0.0)
+    seen = []
+    sweep(DOT, SCHEDULE, tmp_path, resume=True, report=lambda done, note: seen.append(done))
+    assert min(seen) > 20 * len(DOT)
+
+
+def test_damaged_checkpoint_is_one_line(tmp_path):
+    with pytest.raises(Killed):
+        sweep(DOT, SCHEDULE, tmp_path, report=killed_at(100), save_every_s=0.0)
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"checkpoint.safetensors: a damaged checkpoint .*; delete this file") as caught:
+        sweep(DOT, SCHEDULE, tmp_path, resume=True, quiet=True)
+    assert "\n" not in str(caught.value)
+    path.unlink()
+    assert len(sweep(DOT, SCHEDULE, tmp_path, resume=True, quiet=True)) == len(DOT)
+
+
+def test_another_grid_is_refused(tmp_path):
+    sweep(DOT[:2], SCHEDULE, tmp_path, quiet=True)
+    before = (tmp_path / "sweep.json").read_bytes()
+    for runs, schedule, complaint in (
+        (DOT[:3], SCHEDULE, "2 runs there, 3 here"),
+        (DOT[1:3], SCHEDULE, "runs differ"),
+        (DOT[:2], Schedule(steps=41, batch=64, warmup=5), "steps 40 there, 41 here"),
+    ):
+        with pytest.raises(UserError, match=complaint):
+            sweep(runs, schedule, tmp_path, resume=True, quiet=True)
+    with pytest.raises(UserError, match="--resume"):
+        sweep(DOT[:2], SCHEDULE, tmp_path, quiet=True)
+    assert (tmp_path / "sweep.json").read_bytes() == before
+    assert len(sweep(DOT[:3], SCHEDULE, tmp_path, overwrite=True, quiet=True)) == 3
+
+
+def test_someone_elses_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError):
+        sweep(DOT[:1], SCHEDULE, tmp_path, overwrite=True, quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_impossible_frequencies_are_found_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match="use at most"):
+        sweep([*DOT, Toy(n=24, m=2, law="power:2", density=3.0)], SCHEDULE, tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_table_of_contents_is_one_line(tmp_path):
+    sweep(DOT[:1], SCHEDULE, tmp_path, quiet=True)
+    (tmp_path / "sweep.json").write_text(json.dumps({"rows": {}}))
+    with pytest.raises(UserError, match=r"sweep.json: damaged"):
+        sweep(DOT[:1], SCHEDULE, tmp_path, resume=True, quiet=True)
+
+
+def test_without_numba_it_says_so_and_trains(tmp_path, monkeypatch, capsys):
+    fast = sweep(DOT[:2], SCHEDULE, tmp_path / "fast", quiet=True)
+    known = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else known(name, *rest))
+    slow = sweep(DOT[:2], SCHEDULE, tmp_path / "slow")
+    assert "pip install 'horosphere[superposition]'" in capsys.readouterr().err
+    assert [row["loss"] for row in slow] == pytest.approx([row["loss"] for row in fast], rel=1e-3)
+
+
+def test_parquet_where_asked_for(tmp_path):
+    if importlib.util.find_spec("pyarrow") is None:
+        with pytest.raises(UserError, match="pyarrow"):
+            sweep(DOT[:2], SCHEDULE, tmp_path, parquet=True, quiet=True)
+        return
+    from pyarrow.parquet import read_table
+
+    rows = sweep(DOT[:2], SCHEDULE, tmp_path, parquet=True, quiet=True)
+    assert [row["loss"] for row in read_table(tmp_path / "results.parquet").to_pylist()] == [row["loss"] for row in rows]

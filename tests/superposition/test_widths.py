@@ -1,0 +1,59 @@
+"""The study of widths: trainings at every width in both geometries, a table, a picture, and a law when there are widths enough."""
+
+import csv
+
+import pytest
+
+pytest.importorskip("transformers", reason="language models need transformers")
+pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+
+from horosphere.errors import UserError
+from horosphere.superposition.widths import PICTURE, TABLE, WidthRow, WidthStudy, study_widths
+from tests.train.tiny_language import SMALL, write_text
+
+SETTINGS = (
+    "data=cats.txt",
+    *(s for s in SMALL if not s.startswith(("hidden_size", "num_attention_heads", "intermediate_size", "head_dim"))),
+    "head_dim=8",
+)
+
+
+def made(alpha=0.5, widths=(32, 64, 128, 256, 512)):
+    def row(model, width, seed):
+        offset = {"HELM-D": 1.0, "Llama": 2.0}[model]
+        return WidthRow(model, "", width, seed, 0, 10 * width**-alpha + offset, 0.0, 1 / width, 1.0 + seed, 10.0)
+
+    return WidthStudy([row(model, width, seed) for model in ("HELM-D", "Llama") for width in widths for seed in (0, 1)])
+
+
+def test_a_study_finds_the_law_that_made_it():
+    fit = made().fit()
+    assert fit is not None
+    assert fit.exponent == pytest.approx(0.5, abs=1e-3)
+    assert list(fit.offsets.values()) == pytest.approx([1.0, 2.0], abs=1e-2)
+    assert made(widths=(32, 64)).fit() is None
+
+
+def test_the_table_has_a_row_a_width_with_the_spread_of_seeds():
+    heads, rows = made().cells()
+    assert heads == ["width", "HELM-D nats/token", "Llama nats/token", "HELM-D m·overlap", "Llama m·overlap"]
+    assert [row[0] for row in rows] == ["32", "64", "128", "256", "512"]
+    assert rows[0][3] == "1.50 ± 0.71"
+
+
+def test_models_of_every_width_are_trained_and_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path / "cache"))
+    write_text("cats.txt")
+    found = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)
+    assert {(row.geometry, row.width) for row in found.rows} == {("lorentz", 16), ("euclidean", 16)}
+    assert all(row.loss > 0 and row.effective_dims > 1 for row in found.rows)
+    with open(f"out/{TABLE}", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 2
+    assert (tmp_path / "out" / PICTURE).stat().st_size > 5000
+    again = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)  # all done: nothing is trained again
+    assert again.rows == found.rows
+    with pytest.raises(UserError, match="multiple of head_dim = 8"):
+        study_widths([12], SETTINGS, "out", seeds=1, quiet=True)
+    with pytest.raises(UserError, match="the study decides this"):
+        study_widths([8], [*SETTINGS, "geometry=lorentz"], "out", seeds=1, quiet=True)

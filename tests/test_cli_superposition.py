@@ -1,0 +1,125 @@
+"""The superposition laboratory from the command line: sweeps, fits, predictions, heads; and every mistake in one line."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from horosphere.cli import main
+
+pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+
+SMALL = ("--n", "60", "--widths", "4,8", "--steps", "12", "--batch", "64", "--seeds", "2", "--device", "cpu", "--quiet")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Exit code, standard output and standard error of a command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        try:
+            code = main(["superposition", *map(str, words)])
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(run):
+    def refused(*words):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert err.startswith("horosphere: ")
+        assert err.count("\n") == 1
+        return err
+
+    return refused
+
+
+def test_a_sweep_leaves_a_table_and_says_how_loss_falls(run):
+    code, out, _ = run("sweep", *SMALL, "--laws", "power:1,linear", "--gammas=-0.5,0.5", "--bias", "normal,zero", "--out", "out")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["setting", "α_m", "95", "%", "widest:", "loss", "φ½", "widths", "x", "seeds"]
+    assert len(out.splitlines()) == 1 + 8 + 2  # settings, how sure, where
+    with open("out/results.csv", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 2 * 2 * 2 * 2 * 2
+
+
+def test_a_finished_sweep_is_kept_and_read_again(run, refused):
+    assert run("sweep", *SMALL, "--out", "out")[0] == 0
+    before = Path("out/results.csv").read_bytes()
+    assert "--resume" in refused("sweep", *SMALL, "--out", "out")
+    assert run("sweep", *SMALL, "--out", "out", "--resume")[0] == 0
+    assert Path("out/results.csv").read_bytes() == before
+    assert "another grid" in refused("sweep", *SMALL, "--laws", "linear", "--out", "out", "--resume")
+
+
+def test_figures_need_runs_that_fill_one(run, refused):
+    gammas = "--gammas=-1,-0.5555556,0.3333333"
+    assert (
+        run(
+            "sweep", *SMALL[:0], "--widths", "4,8", "--n", "1000", "--steps", "3", "--batch", "16", "--seeds", "1", gammas, "--out", "out", "--quiet"
+        )[0]
+        == 0
+    )
+    code, out, _ = run("figures", "out", "--out", "pictures")
+    assert code == 0
+    assert "figure-3.png" in out
+    assert Path("pictures/figure-3.png").is_file()
+    assert run("sweep", *SMALL, "--out", "few")[0] == 0
+    assert "fill none of figure-1" in refused("figures", "few")
+
+
+def test_the_published_losses_are_the_default_of_a_fit(run):
+    code, out, _ = run("fit")
+    assert code == 0
+    assert "0.913" in out
+    assert "Chinchilla: N ~ m^2.52" in out
+    code, out, _ = run("predict", "--width", "4096", "--family", "opt")
+    assert code == 0
+    assert out.count("opt on ") == 4
+    assert "was wrong by 0.092 nats" in out
+
+
+def test_few_sizes_give_a_guess_and_say_so(run):
+    Path("losses.csv").write_text("family,dataset,m,loss\n" + "".join(f"a,x,{m},{2 + 100 / m}\n" for m in (64, 128, 256, 512)))
+    code, out, _ = run("predict", "losses.csv", "--width", "1024")
+    assert code == 0
+    assert "a guess: 4 sizes" in out
+    assert "none" in out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("sweep", "--laws", "power:x"), 'power:x: "x" is no number'),
+        (("sweep", "--laws", "power:2", "--densities", "5"), "would be on with p ="),
+        (("sweep", "--gammas", "few"), "numbers separated by commas"),
+        (("sweep", "--widths", "4,-1"), '"-1" is no width'),
+        (("sweep", "--n", "20", "--widths", "10,40"), "m = 40 dimensions for n = 20 features"),
+        (("sweep", "--bias", "other"), "choose from normal, zero"),
+        (("fit", "missing.csv"), "no such file"),
+        (("predict", "--width", "64", "--family", "gtp"), "no losses of gtp"),
+        (("analyze", "nowhere"), "nowhere"),
+        (("figures", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_take_one_line(refused, words, complaint):
+    assert complaint in refused(*words)
+
+
+def test_a_fit_names_the_missing_column_and_the_single_width(refused, tmp_path):
+    (tmp_path / "a.csv").write_text("family,m,loss\na,64,2\n")
+    assert "no column dataset" in refused("fit", "a.csv")
+    (tmp_path / "b.csv").write_text("family,dataset,m,loss\na,x,64,2\nb,x,64,3\n")
+    assert "m is 64 in every row" in refused("fit", "b.csv")
+
+
+def test_help_has_an_example(run):
+    for name in ("sweep", "figures", "analyze", "fit", "predict", "widths"):
+        code, out, _ = run(name, "--help")
+        assert code == 0
+        assert f"example: horosphere superposition {name}" in " ".join(out.split())
