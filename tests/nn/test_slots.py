@@ -139,9 +139,8 @@ def test_layers_side_by_side_are_the_layers_one_by_one():
         torch.nn.init.normal_(layer.weight)
     x = random(3, 8).requires_grad_()
     weights = [layer.weight for layer in layers]
-    results = []
-    for form in (side_by_side(x, layers), torch.cat([layer(x) for layer in layers], -1)):
-        results.append((form, *torch.autograd.grad(form.square().sum(), [x, *weights])))
+    forms = (side_by_side(x, layers), torch.cat([layer(x) for layer in layers], -1))
+    results = [(form, *torch.autograd.grad(form.square().sum(), [x, *weights])) for form in forms]
     for one, apart in zip(*results, strict=True):
         assert_close(one, apart)
 

@@ -1,0 +1,202 @@
+"""The ClusterMixer against its definition patch by patch, and where features vanish or coincide."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz
+from horosphere.nn.clustering import ClusterMixer, assign, clip, cut, join, pool, similarity
+from tests.nn import clustering_reference
+
+GEOMETRIES = {"E+E": ("euclidean", "euclidean"), "H+H": ("lorentz", "lorentz"), "H window, E patch": ("euclidean", "lorentz")}
+
+
+def mixer(seed: int = 0, shake: float = 0.5, geometries: str = "H window, E patch", **changes) -> ClusterMixer:
+    """In fp64, with every parameter moved: no bias is zero, no scale is one."""
+    torch.manual_seed(seed)
+    sizes = {"dim": 6, "heads": 2, "width": 3, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, **changes}
+    patch, window = GEOMETRIES[geometries]
+    m = ClusterMixer(**sizes, patch_geometry=patch, window_geometry=window).double()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(shake * torch.randn_like(p))
+    return m
+
+
+def image(height: int, width: int, batch: int = 2, seed: int = 1) -> torch.Tensor:
+    return torch.randn(batch, height, width, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_is_its_definition(m: ClusterMixer, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        assert_close(m(x), torch.stack([clustering_reference.mixer(m, one) for one in x]), atol=1e-7, rtol=1e-6)
+
+
+# -- the definition -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("curvature", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("geometries", ["H+H", "H window, E patch"])
+def test_each_geometry_is_its_definition(geometries, curvature):
+    assert_is_its_definition(mixer(geometries=geometries, curvature=curvature), image(6, 6, batch=1))
+
+
+def test_flat_space_is_its_definition():
+    assert_is_its_definition(mixer(geometries="E+E"), image(6, 6))
+
+
+# fits; cells do not; windows do not; whole windows beyond the map; smaller than the grid
+@pytest.mark.parametrize("size", [(12, 6), (9, 9), (8, 10), (4, 7), (2, 1)])
+@pytest.mark.parametrize("geometries", ["H+H", "H window, E patch"])
+def test_any_map_is_its_definition(size, geometries):
+    assert_is_its_definition(mixer(geometries=geometries), image(*size, batch=1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"assignment": "hard"},
+        {"position_bias": False},
+        {"window_centres": 0},
+        {"window_centres": 1},
+        {"window_centres": 9},
+        {"window_centres": 0, "shift": True},
+        {"windows": 1, "centres": 9, "window_centres": 1},
+        {"centres": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [(6, 6), (7, 8)])
+def test_each_form_is_its_definition(changes, size):
+    assert_is_its_definition(mixer(**changes), image(*size, batch=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("c", [0.1, 1.0, 4.0])
+def test_hyperbolic_similarity_is_minus_the_distance(c, dtype):
+    torch.manual_seed(0)
+    L, x, y, scale = Lorentz(c), 2 * torch.randn(5, 8, dtype=dtype), torch.randn(3, 8, dtype=dtype), torch.tensor([1.7], dtype=dtype)
+    expected = -scale * L.dist(L.exp0(clip(y))[:, None], L.exp0(clip(x))[None])
+    assert_close(similarity(x, y, scale, L), expected, atol=1e-6 if dtype is torch.float32 else 1e-12, rtol=1e-5)
+
+
+def test_clip_keeps_short_vectors_and_the_direction_of_long_ones():
+    v = torch.randn(50, 4, dtype=torch.float64) * torch.logspace(-3, 3, 50, dtype=torch.float64)[:, None]
+    long = v.norm(dim=-1) > 1
+    assert torch.equal(clip(v)[~long], v[~long])
+    assert_close(clip(v)[long], F.normalize(v[long], dim=-1))
+
+
+# -- assignments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(6, 6), (7, 11)])
+@pytest.mark.parametrize("assignment", ["soft", "hard"])
+def test_assignments_sum_to_one_over_centres(assignment, size):
+    _, found = mixer(assignment=assignment).mix(image(*size))
+    assert found.patch.shape == (2, 2, 4, *size)
+    assert found.window is not None
+    assert found.window.shape == (2, 2, 4, 3, 3)
+    for a in (found.patch, found.window):
+        assert_close(a.sum(2), torch.ones_like(a.sum(2)))
+        assert (a >= 0).all()
+        if assignment == "hard":
+            assert_close(a.amax(2), torch.ones_like(a.amax(2)))
+
+
+def test_hard_is_the_limit_of_soft_and_has_its_gradient():
+    logits = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
+    assert_close(assign(logits, hard=True), assign(1e6 * logits), atol=1e-9, rtol=0)
+    weights = torch.randn(3, 5, 7, dtype=torch.float64)
+    (hard,) = torch.autograd.grad((assign(logits, hard=True) * weights).sum(), logits)
+    (soft,) = torch.autograd.grad((assign(logits) * weights).sum(), logits)
+    assert_close(hard, soft)
+
+
+def test_patches_of_other_windows_and_images_are_not_heard_without_the_window_level():
+    m, x = mixer(window_centres=0), image(6, 6)
+    m.norm = torch.nn.Identity()  # it is over the whole image
+    other = x.clone()
+    other[0, 3, 3] += 1  # the window of rows 2-3, columns 2-3
+    changed = (m(x) != m(other)).any(-1)
+    expected = torch.zeros_like(changed)
+    expected[0, 2:4, 2:4] = True
+    assert torch.equal(changed, expected)
+
+
+def test_the_window_level_reaches_the_whole_map():
+    m, x = mixer(), image(6, 6)
+    m.norm = torch.nn.Identity()
+    other = x.clone()
+    other[0, 3, 3] += 1
+    assert (m(x) != m(other)).any(-1)[0].all()
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 9)])
+@pytest.mark.parametrize("geometries", GEOMETRIES)
+def test_gradients_are_right(geometries, size):
+    m = mixer(geometries=geometries, windows=2, window_centres=9)  # no cell is a single patch: a distance of 0 is noise to finite differences
+    assert torch.autograd.gradcheck(m, image(*size, batch=1).requires_grad_(), fast_mode=True, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("what", ["zero", "constant", "one patch"])
+@pytest.mark.parametrize("geometries", GEOMETRIES)
+def test_no_nan_where_features_vanish_or_coincide(geometries, what, dtype):
+    """cos of a zero vector, clip of one, arcosh at 1 where a point is its centre."""
+    m = mixer(shake=0.0, geometries=geometries).to(dtype)
+    torch.nn.init.zeros_(m.project.bias)
+    x = torch.zeros(1, 6, 6, 6, dtype=dtype) if what == "zero" else torch.ones(1, 6, 6, 6, dtype=dtype)
+    if what == "one patch":
+        x[:, 1:] = x[:, :, 1:] = 0
+    x.requires_grad_()
+    (m(x) * torch.randn(1, 6, 6, 6, dtype=dtype)).sum().backward()
+    for gradient in (x.grad, *(p.grad for p in m.parameters())):
+        assert gradient is not None
+        assert gradient.isfinite().all()
+
+
+def test_bf16_stays_near_fp32_and_windows_are_clustered_in_fp32():
+    m, x = mixer(shake=0.2, dim=6, width=8).float(), image(6, 9).float()
+    exact = m(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, found = m.mix(x)
+    assert found.window is not None
+    assert rough.dtype == found.patch.dtype == torch.bfloat16
+    assert found.window.dtype == torch.float32
+    assert (rough - exact).norm() < 0.03 * exact.norm()
+    assert (m.bfloat16()(x.bfloat16()) - exact).norm() < 0.05 * exact.norm()
+
+
+# -- maps ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(8, 12), (7, 7), (5, 9), (1, 3)])
+def test_pool_is_adaptive_pooling(size):
+    x = torch.randn(2, *size, 3, dtype=torch.float64)
+    assert_close(pool(x, (4, 4)), F.adaptive_avg_pool2d(x.movedim(-1, 1), 4).movedim(1, -1))
+
+
+def test_pool_counts_only_what_is_on_the_map():
+    x = torch.randn(2, 5, 8, 3)
+    on_map = pool(x, (4, 2), (12, 8))
+    assert_close(on_map[:, 0], x[:, :3].unflatten(2, (2, 4)).mean((1, 3)))
+    assert_close(on_map[:, 1], x[:, 3:5].unflatten(2, (2, 4)).mean((1, 3)))
+    assert (on_map[:, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("size", [(6, 9), (7, 7), (1, 2)])
+def test_join_undoes_cut(size):
+    x = torch.randn(2, *size, 8)
+    assert torch.equal(join(cut(x, (3, 3), 4), (3, 3), size), x)
+
+
+def test_centres_lie_on_a_square_grid():
+    with pytest.raises(UserError, match=r"patch_centres = 5.*use 4"):
+        mixer(centres=5)
+    assert similarity(torch.zeros(2, 3), torch.ones(1, 3), torch.ones(1), Euclidean()).abs().max() == 0
