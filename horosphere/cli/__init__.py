@@ -27,6 +27,7 @@ from horosphere.cli.common import (
 from horosphere.cli.superposition import add_commands as add_superposition
 from horosphere.errors import UserError
 
+LANGUAGE = ("helm", "llama", "deepseek")  # what names of language models begin with
 PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
 
 
@@ -122,9 +123,12 @@ def _embed(args: argparse.Namespace) -> None:
 
 def _compare(args: argparse.Namespace) -> None:
     from horosphere.train.compare_language import FAMILIES
+    from horosphere.train.recipe import recipe_names
 
     if args.data in FAMILIES:
         return _compare_language(args)
+    if args.data in recipe_names() or args.data.endswith(".yaml"):
+        return _compare_images(args)
     if args.settings:
         raise UserError(f"{' '.join(args.settings)}: settings are for {', '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
     args.out = args.out or "report.html"
@@ -140,6 +144,19 @@ def _compare_language(args: argparse.Namespace) -> None:
     found = compare_language(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet)
     print_comparison(found)
     print(f"{found.tokens:,} tokens each; curves: {Path(args.out) / CURVES}")
+
+
+def _compare_images(args: argparse.Namespace) -> None:
+    from horosphere.train.compare_images import RESULTS, compare_images
+    from horosphere.train.compare_language import FAMILIES
+    from horosphere.train.images import image_recipe_names, is_image_recipe
+
+    if not is_image_recipe(args.data, args.settings):
+        raise UserError(f"{args.data}: compare takes {', '.join([*FAMILIES, *image_recipe_names()])}, or the file of a graph")
+    args.out = args.out or str(Path("runs") / f"compare-{stem(args.data)}")
+    device = choose_device(args.device)
+    print_comparison(compare_images(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.overwrite, args.quiet))
+    print(f"written: {Path(args.out) / RESULTS}")
 
 
 def _compare_graph(args: argparse.Namespace) -> None:
@@ -202,10 +219,11 @@ def _measure(args: argparse.Namespace) -> None:
 
 def _measure_tokens(args: argparse.Namespace) -> None:
     from horosphere.measure.language import measure_tokens
-    from horosphere.plots.language_report import require_study_place, save_study
+    from horosphere.plots.language_report import save_study
+    from horosphere.plots.report import require_page_place
 
     if args.out:
-        require_study_place(args.out, args.overwrite)
+        require_page_place(args.out, args.overwrite)
         require_pictures()
     found = measure_tokens([args.path, *([args.twin] if args.twin else [])], args.data, seed=args.seed)
     if args.out:
@@ -221,6 +239,29 @@ def _print_delta(found: Any, size: int) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
+    from horosphere.train.recipe import read_recipe
+
+    kind = str(read_recipe(args.recipe, args.settings).get("model"))
+    return _train_language(args) if kind.startswith(LANGUAGE) else _train_images(args)
+
+
+def _train_images(args: argparse.Namespace) -> None:
+    from horosphere.train.images import ImageRecipe, train_images
+
+    recipe = ImageRecipe.read(args.recipe, args.settings)
+    args.out = args.out or str(Path("runs") / stem(args.recipe))
+    result = train_images(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
+    if is_main():
+        about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))["recipe"]
+        named = {"top1": "top-1", "top5": "top-5", "coarse": "coarse top-1", "tree_error": "tree error"}
+        rows = [["model", f"{recipe.model}, {about['parameters']:,} parameters" + ", in Hi-Mapper" * (recipe.tree is not None)]]
+        rows += [["pictures", f"{about['pictures']['train']:,} to learn, {about['pictures']['valid']:,} to judge, {about['classes']} classes"]]
+        rows += [[name, f"{result.evaluation[key]:.4f}"] for key, name in named.items() if key in result.evaluation]
+        rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
+        table([], [*rows, ["written", f"{args.out}/"]])
+
+
+def _train_language(args: argparse.Namespace) -> None:
     from horosphere.train.language import LanguageRecipe, train
 
     recipe = LanguageRecipe.read(args.recipe, args.settings)
@@ -307,6 +348,14 @@ def _generate(args: argparse.Namespace) -> None:
         write(model.to(device), tokenizer, args.prompt, args.tokens, args.temperature, args.top_k, args.greedy, streamer=streamer)
 
 
+def _explain(args: argparse.Namespace) -> None:
+    from horosphere.plots.explain import explain
+
+    require_pictures()
+    found, written = explain(args.model, args.image, args.out, random_weights=args.random_weights, overwrite=args.overwrite)
+    table([], [*found.rows(), *(["written", str(path)] for path in written)])
+
+
 def _demo(args: argparse.Namespace) -> None:
     from horosphere.demo import demo
 
@@ -338,14 +387,14 @@ def _parser() -> argparse.ArgumentParser:
 
     examples = "horosphere compare tree.tsv --dim 5 --seeds 3, or horosphere compare helm-tiny data=books/ steps=1000 --seeds 2"
     compare = command(commands, "compare", _compare, "the same data in several geometries", examples)
-    _data(compare, "; or helm-tiny, helm-100m: HELM and its flat twins on text")
+    _data(compare, "; or helm-tiny, …: HELM and its flat twins on text; or a recipe of pictures")
     compare.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))
-    compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where language models are compared")
+    compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where trainings are compared")
     everything = "euclidean,poincare,lorentz,product"
     compare.add_argument("--geometries", metavar="A,B", type=names, default=names(everything), help=f"separated by commas (default {everything})")
     compare.add_argument("--seeds", metavar="N", type=positive, default=3, help="runs of each geometry (default 3)")
     _training(compare, dim=5)
-    compare.add_argument("--jobs", metavar="N", type=positive, default=1, help="language models trained at once (default 1)")
+    compare.add_argument("--jobs", metavar="N", type=positive, default=1, help="trainings at once (default 1)")
     compare.add_argument("--blimp", metavar="FILE", help="judge language models on BLiMP's pairs too")
     output(compare, None, "the report (default report.html); for language models a folder (default runs/compare-NAME)")
 
@@ -361,7 +410,11 @@ def _parser() -> argparse.ArgumentParser:
     output(measure, None, "a page or a folder of pictures, for tokens")
 
     train = command(
-        commands, "train", _train, "train a language model", "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
+        commands,
+        "train",
+        _train,
+        "train a language model, or one of pictures",
+        "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3",
     )
     train.set_defaults(kept=("run.json", "{out} is at its last checkpoint, and the same command with --resume goes on"))
     train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
@@ -389,6 +442,13 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
     generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
     device_option(generate)
+
+    seen = "what a vision model sees in a picture: its clusters, its tree of parts"
+    explain = command(commands, "explain", _explain, seen, "horosphere explain cat.jpg --model runs/hcformer-nano --out cat")
+    explain.add_argument("image", help="a picture")
+    explain.add_argument("--model", metavar="RUN", required=True, help="a folder made by `horosphere train`")
+    explain.add_argument("--random-weights", action="store_true", help="--model is the name of a recipe, untrained")
+    output(explain, "explained", "a folder of pictures and a page, or a page alone where it ends in .html (default explained)")
 
     add_superposition(commands)
 

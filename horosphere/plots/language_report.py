@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
 from horosphere.measure.language import TokenStudy
 from horosphere.plots.language import Curve, draw_attention_distance, draw_curvatures, draw_curves, draw_expert_load, draw_ricci, draw_token_radius
-from horosphere.plots.report import Report
-from horosphere.plots.style import render
+from horosphere.plots.report import Report, require_page_place, save_page
 from horosphere.train.engine import METRICS, RUN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -129,27 +125,12 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
 # -- `horosphere measure tokens` -------------------------------------------------------------------------------------
 
 
-def require_study_place(out: str | Path, overwrite: bool = False) -> None:
-    """Complain before the work, not after it."""
-    (require_new_file if _is_page(out) else lambda path, overwrite: require_new_folder(path, overwrite, PAGE))(out, overwrite)
-
-
 def save_study(study: TokenStudy, out: str | Path, overwrite: bool = False) -> None:
     """A page where the name ends in .html; else a folder of the page and its pictures."""
-    require_study_place(out, overwrite)
+    require_page_place(out, overwrite)
     report = Report(f"Inside {study.name}", f"{len(study.labels):,} tokens, {len(study.stats[study.name].attention_distance)} layers")
     report.table(["instrument", "found"], study.rows())
     drawn = list(pictures(study))
     for _, figure, caption in drawn:
         report.figure(figure, caption)
-    if _is_page(out):
-        report.save(out)
-        return
-    with new_folder(out, overwrite, PAGE) as folder:
-        report.save(folder / PAGE)
-        for name, figure, _ in drawn:
-            write_whole(folder / f"{name}.png", render(figure))
-
-
-def _is_page(out: str | Path) -> bool:
-    return Path(out).suffix.lower() in (".html", ".htm")
+    save_page(report, {name: figure for name, figure, _ in drawn}, out, overwrite)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import horosphere
 from horosphere.errors import UserError
-from horosphere.files import write_whole
+from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
 from horosphere.plots.style import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PAGE = "report.html"
 NUMBER = re.compile(r"[-+−±<>≈~]?\s*[\d.]|[-–—]?$|nan|-?inf", re.IGNORECASE)  # how a cell of a numeric column begins
 CSS = """
 :root {
@@ -123,3 +124,29 @@ class Report:
 
 def _caption(text: str) -> str:
     return f"<figcaption>{escape(text)}</figcaption>" if text else ""
+
+
+# -- a page, or a folder of it and its pictures -----------------------------------------------------------------------
+
+
+def require_page_place(out: str | Path, overwrite: bool = False) -> None:
+    """Complain before the work, not after it."""
+    (require_new_file if _is_page(out) else lambda path, overwrite: require_new_folder(path, overwrite, PAGE))(out, overwrite)
+
+
+def save_page(report: Report, pictures: Mapping[str, Figure], out: str | Path, overwrite: bool = False) -> list[Path]:
+    """The page where the name ends in .html; else a folder of the page and its pictures, by name. Returns what was written."""
+    out = Path(out)
+    if _is_page(out):
+        require_new_file(out, overwrite)
+        report.save(out)
+        return [out]
+    with new_folder(out, overwrite, PAGE) as folder:
+        report.save(folder / PAGE)
+        for name, figure in pictures.items():
+            write_whole(folder / f"{name}.png", render(figure))
+    return [out / PAGE, *(out / f"{name}.png" for name in pictures)]
+
+
+def _is_page(out: str | Path) -> bool:
+    return Path(out).suffix.lower() in (".html", ".htm")

@@ -15,8 +15,8 @@ from horosphere.errors import UserError
 from horosphere.files import write_whole
 from horosphere.superposition.fits import Losses, WidthFit, fit_widths
 from horosphere.superposition.heads import head, head_geometry
-from horosphere.train.compare_language import Entrant, Training, run_all
 from horosphere.train.progress import progress
+from horosphere.train.trainings import Entrant, Training, run_all
 
 GEOMETRIES = {"lorentz": "HELM-D", "euclidean": "Llama"}
 INNER = 3  # times the width: the feed-forward layers

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from horosphere.errors import UserError
 from horosphere.files import write_whole
-from horosphere.train.progress import Update, progress
+from horosphere.train.progress import progress
+from horosphere.train.trainings import Entrant, Training, run_all, spread
 
 if TYPE_CHECKING:
     from horosphere.data.tokens import Corpus
@@ -29,15 +23,6 @@ DECIDED = ("model", "geometry", "expert_curvature")  # settings that tell the mo
 INNER = 16  # the dense models' intermediate_size is a multiple of it
 RESULTS, CURVES = "results.json", "curves.png"
 PAIRS = (("HELM-D", "Llama", "dense"), ("HELM-MiCE", "DeepSeek-V3", "mixture"))  # curved, flat
-POLL = 0.2  # seconds between looks at the trainings
-
-
-@dataclass(frozen=True)
-class Entrant:
-    name: str
-    recipe: str
-    settings: tuple[str, ...] = ()
-    twin_of: str | None = None
 
 
 def entrants(family: str) -> list[Entrant]:
@@ -78,7 +63,7 @@ class Row:
     @property
     def spread(self) -> float:
         """Standard deviation over seeds."""
-        return _spread(self.bits_per_byte)
+        return spread(self.bits_per_byte)
 
 
 @dataclass(frozen=True)
@@ -93,7 +78,7 @@ class LanguageComparison:
         """Heads and cells of the table a person reads."""
 
         def cell(values: Sequence[float], digits: int) -> str:
-            return f"{statistics.fmean(values):.{digits}f}" + (f" ± {_spread(values):.{digits}f}" if self.seeds > 1 else "")
+            return f"{statistics.fmean(values):.{digits}f}" + (f" ± {spread(values):.{digits}f}" if self.seeds > 1 else "")
 
         heads = ["model", "parameters", "bits/byte ↓", *["BLiMP ↑"] * bool(self.rows[0].blimp), "ms/step"]
         rows = []
@@ -131,10 +116,6 @@ def _between(a: Row, b: Row) -> str:
         winner, loser = (a, b) if beats(a, b) else (b, a)
         return f"{winner.name} beats {loser.name} beyond the spread of seeds."
     return f"{a.name} and {b.name} are within the spread of seeds of each other."
-
-
-def _spread(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 # -- the comparison ---------------------------------------------------------------------------------------------------
@@ -207,68 +188,6 @@ def _is_mixture(recipe: LanguageRecipe) -> bool:
     from horosphere.models.helm import helm_config
 
     return bool(helm_config(recipe.model, **recipe.config).n_routed_experts)
-
-
-# -- trainings, each in a process -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Training:
-    entrant: Entrant
-    settings: list[str]
-    folder: Path
-    steps: int
-
-    def command(self, device: str, overwrite: bool) -> list[str]:
-        begun = (self.folder / "run.json").is_file() and not overwrite
-        how = ["--resume"] * begun + ["--overwrite"] * overwrite
-        train = [sys.executable, "-m", "horosphere", "train", self.entrant.recipe, *self.settings]
-        return [*train, "--out", str(self.folder), "--device", device, "--quiet", *how]
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; one that is just being written is left out."""
-        path = self.folder / "metrics.jsonl"
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-    def done(self) -> int:
-        return max((line["step"] for line in self.metrics()), default=0)
-
-
-def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bool, update: Update) -> None:
-    """All of them, `jobs` at a time. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), **os.environ}  # processes that share cores must not fight for them
-    waiting, finished = list(trainings), 0
-    running: dict[subprocess.Popen[bytes], tuple[Training, Any]] = {}  # with what it says on stderr
-    main = threading.current_thread() is threading.main_thread()  # Python lets no other set handlers
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None  # by itself it would leave the trainings without a parent
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                training, errors = waiting.pop(0), TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
-                process = subprocess.Popen(training.command(device, overwrite), stdout=subprocess.DEVNULL, stderr=errors, env=threads)
-                running[process] = training, errors
-            time.sleep(POLL)
-            for process in [process for process in running if process.poll() is not None]:
-                training, errors = running.pop(process)
-                finished += training.steps
-                if process.returncode:
-                    raise UserError(f"{training.entrant.name}: {_last_line(errors, process.returncode)}")
-            names = ", ".join(training.folder.name for training, _ in running.values())
-            update(finished + sum(training.done() for training, _ in running.values()), names)
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
-        if main:
-            signal.signal(signal.SIGTERM, before)
-
-
-def _last_line(errors: IO[bytes], code: int) -> str:
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("horosphere: ") if lines else f"the training ended with code {code}"
 
 
 def _row(entrant: Entrant, trainings: Sequence[Training]) -> Row:

@@ -44,7 +44,7 @@ class Task(Protocol):
     units_per_row: int
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """These rows of the global batch of a step, on the CPU. A pure function."""
+        """These rows of the global batch of a step, on the CPU or on the device already. A pure function."""
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the rows, a scalar to back-propagate, and detached scalars to log, means as well."""
@@ -306,7 +306,8 @@ class _Loop:
         torch.manual_seed(((self.config.seed * 1_000_003 + step) * 65_537 + rank) % 2**63)
 
     def _to_device(self, t: Tensor) -> Tensor:
-        return t.pin_memory().to(self.world.device, non_blocking=True) if self.world.device.type == "cuda" else t.to(self.world.device)
+        pinned = t.pin_memory() if self.world.device.type == "cuda" and t.device.type == "cpu" else t
+        return pinned.to(self.world.device, non_blocking=True)
 
     def _on_device(self, numbers: dict[str, float]) -> dict[str, Tensor]:
         return {name: torch.tensor(value, dtype=torch.float64, device=self.world.device) for name, value in numbers.items()}

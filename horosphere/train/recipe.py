@@ -103,7 +103,7 @@ def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str
     merged = dict(under)
     for key, value in over.items():
         old = under.get(key)
-        if isinstance(old, dict) and not isinstance(value, dict) and value is not None:
+        if isinstance(old, dict) and not isinstance(value, dict) and not _is_nothing(value):
             raise UserError(f"{where}: {key} is a section; set its parts, for example {key}.{next(iter(old), 'name')}=…")
         merged[key] = _merged(old, value, where) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
@@ -136,8 +136,12 @@ def _converted(value: Any, kind: Any, where: str) -> Any:
     return scalar(value, where)
 
 
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.lower() in NOTHING)
+
+
 def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
-    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() in NOTHING)):
+    if types.NoneType in kinds and _is_nothing(value):
         return None
     complaints = []
     for kind in sorted((k for k in kinds if k is not types.NoneType), key=lambda k: k is str):  # any text is a str: it is asked last

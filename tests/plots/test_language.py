@@ -13,7 +13,7 @@ from horosphere.geometry import Euclidean
 from horosphere.measure.language import ExpertCurvature, LanguageStats, TokenStudy
 from horosphere.measure.ricci import Ricci
 from horosphere.measure.tokens import expert_load, token_radius
-from horosphere.plots import language, language_report
+from horosphere.plots import language
 from horosphere.plots import report as report_module
 from horosphere.plots.language import (
     Curve,
@@ -24,8 +24,8 @@ from horosphere.plots.language import (
     draw_ricci,
     draw_token_radius,
 )
-from horosphere.plots.language_report import Duel, LanguageRun, add_language, pictures, require_study_place, save_study
-from horosphere.plots.report import Report
+from horosphere.plots.language_report import Duel, LanguageRun, add_language, pictures, save_study
+from horosphere.plots.report import Report, require_page_place
 from horosphere.plots.style import render
 
 SIZE = 60
@@ -217,8 +217,7 @@ def test_the_caption_follows_the_sign():
 
 
 def test_a_study_as_a_page_or_a_folder(tmp_path, monkeypatch):
-    for module in (report_module, language_report):
-        monkeypatch.setattr(module, "render", lambda figure, **_: b"a picture")  # pictures take seconds, and are tested above
+    monkeypatch.setattr(report_module, "render", lambda figure, **_: b"a picture")  # pictures take seconds, and are tested above
     study = a_study()
     save_study(study, tmp_path / "tokens.html")
     html = (tmp_path / "tokens.html").read_text(encoding="utf-8")
@@ -228,7 +227,7 @@ def test_a_study_as_a_page_or_a_folder(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "folder").iterdir()} == {"report.html", *(f"{name}.png" for name in names)}
     for out in ("tokens.html", "folder"):
         with pytest.raises(UserError, match="exists already"):
-            require_study_place(tmp_path / out)
+            require_page_place(tmp_path / out)
         save_study(study, tmp_path / out, overwrite=True)
     (tmp_path / "mine").mkdir()
     with pytest.raises(UserError, match=r"holds no report\.html"):

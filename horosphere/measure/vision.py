@@ -1,0 +1,155 @@
+"""What a vision model makes of one picture: whom HCFormer clusters with whom, and the tree of parts of Hi-Mapper, ready to be drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.errors import UserError
+from horosphere.geometry import Manifold
+from horosphere.models.hcformer import HCFormer
+from horosphere.models.himapper import Hierarchy
+from horosphere.nn.clustering import ClusterMixer
+
+MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # at most; of the distance to the farthest point
+
+# -- HCFormer ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterMap:
+    """One level of a mixer over a picture. Lengths are pixels of the picture as the network saw it, down and across."""
+
+    stage: int  # from 1
+    level: str  # "windows": all of them share the centres; "patches": every window has its own
+    geometry: str
+    shares: np.ndarray  # (heads, centres, rows, columns): of each centre in each place; they sum to 1 over centres
+    cell: tuple[float, float]  # size of a place
+    seats: np.ndarray  # (S, 2): the middles of the cells that centres are means of
+    seat_centre: np.ndarray  # (S,): which of the centres sits there
+    edges: tuple[np.ndarray, np.ndarray]  # where windows begin: rows, columns
+
+    @property
+    def centres(self) -> int:
+        return self.shares.shape[1]
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Over how many centres a place spreads: exp of the entropy of its shares, mean over places.   -> (heads,)"""
+        logs = np.log(self.shares, out=np.zeros_like(self.shares), where=self.shares > 0)
+        return np.exp(-(self.shares * logs).sum(1)).mean((1, 2))
+
+
+def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:
+    """The last block of every stage, coarse to fine: the last stage first, windows before their patches.   (3, H, W) -> levels"""
+    found = []
+    inside = np.array(image.shape[-2:]) - 0.5  # a map may reach beyond its picture
+    for stage, blocks in reversed(list(enumerate(model.cluster_maps(image[None])))):
+        stride, assignments = model.config.strides[stage], blocks[-1]
+        mixer: ClusterMixer = model.stages[stage][-1].mixer  # type: ignore[index]
+        size = np.array(assignments.patch.shape[-2:])
+        window = -(-size // mixer.windows)  # patches a side; the last may reach beyond the map
+        half = window // 2 if mixer.shift else 0 * window  # as far as windows are moved, around the edges
+        starts = [np.arange(0, size[i], window[i]) for i in range(2)]
+        rows, columns = (stride * np.sort((start + half[i]) % size[i]) for i, start in enumerate(starts))
+        if assignments.window is not None:
+            shares, (down, across) = assignments.window[0].double().cpu().numpy(), (stride * window).tolist()
+            seats, centre = _seats(size, mixer.window_side, 1)
+            seats = np.minimum(stride * seats, inside)
+            found.append(ClusterMap(stage + 1, "windows", model.config.window_geometry, shares, (down, across), seats, centre, (rows, columns)))
+        shares = assignments.patch[0].double().cpu().numpy()
+        seats, centre = _seats(window * mixer.windows, mixer.side, mixer.windows)
+        on_map = (seats < size).all(1)
+        seats, centre = np.minimum(stride * ((seats[on_map] + half) % size), inside), centre[on_map]
+        found.append(ClusterMap(stage + 1, "patches", model.config.patch_geometry, shares, (stride, stride), seats, centre, (rows, columns)))
+    return found
+
+
+def _seats(extent: np.ndarray, side: int, windows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Middles of side x side cells in each of windows x windows, and which centre of its window each is.   -> (S, 2), (S,)"""
+    cells = np.arange(side * windows)
+    row, column = (grid.ravel() for grid in np.meshgrid(cells, cells, indexing="ij"))
+    return (np.stack([row, column], 1) + 0.5) * extent / len(cells), row % side * side + column % side
+
+
+# -- Hi-Mapper --------------------------------------------------------------------------------------------------------
+
+
+def node_names(parents: Tensor) -> list[str]:
+    """A, B, … at the top; A1, A2 for the children of A; A11, A12 for those of A1."""
+    names = [""] * len(parents)
+    children: dict[int, int] = {}
+    for node in range(len(parents) - 1, -1, -1):  # parents have larger numbers than their children
+        parent = int(parents[node])
+        children[parent] = children.get(parent, 0) + 1
+    for node in range(len(parents) - 1, -1, -1):
+        parent = int(parents[node])
+        number, children[parent] = children[parent], children[parent] - 1
+        letter = ascii_uppercase[(number - 1) % 26] * ((number + 25) // 26)  # AA behind Z
+        names[node] = letter if parent < 0 else f"{names[parent]}{number}"
+    return names
+
+
+def branches(parents: Tensor) -> np.ndarray:
+    """Number of the top node above each node, from 0.   (nodes,) -> (nodes,)"""
+    above = parents.cpu().numpy()
+    tops = np.flatnonzero(above < 0)
+    found = np.arange(len(above))
+    while (above[found] >= 0).any():
+        found = np.where(above[found] >= 0, above[found], found)
+    return np.searchsorted(tops, found)
+
+
+@torch.no_grad()
+def mean_point(points: Tensor, manifold: Manifold) -> Tensor:
+    """Fréchet mean, where Σ log(mean, x) = 0: the sum of squared distances is least.   (N, d) -> (d,)
+
+    Not the Lorentz centroid: it weighs by cosh of the distance, and one node far out would pull it all the way. Steps are 1/(1 + √c·farthest), the
+    inverse of the largest curvature of that sum.
+    """
+    mean = torch.zeros_like(points[0])
+    for _ in range(MEAN_STEPS):
+        towards = manifold.log(mean.expand_as(points), points).mean(0)
+        farthest = float(manifold.dist(mean.expand_as(points), points).max())
+        if float(manifold.norm(mean, towards)) <= MEAN_ERROR * farthest:
+            break
+        mean = manifold.exp(mean, towards / (1 + float(manifold.c) ** 0.5 * farthest))
+    return mean
+
+
+def require_one_image(hierarchy: Hierarchy) -> None:
+    if (count := len(hierarchy.points)) != 1:
+        raise UserError(f"a hierarchy of {count} images: take them one by one, model.hierarchy(x[:1])")
+
+
+@dataclass(frozen=True)
+class TreeLevel:
+    """Means over the nodes of one level of an image's tree."""
+
+    nodes: int
+    seen: float  # share of the picture a node looks at: exp of its attention's entropy, of all places
+    to_origin: float
+    to_parent: float | None
+    to_others: float | None  # of the same level
+
+
+def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
+    """Of the only image of a hierarchy, the top level first."""
+    require_one_image(hierarchy)
+    points, levels, parents, m = hierarchy.points[0].double(), hierarchy.levels, hierarchy.parents, hierarchy.manifold
+    found = []
+    with torch.no_grad():
+        entropy = torch.special.entr(hierarchy.attention[0].double()).sum((1, 2))
+        seen = entropy.exp() / hierarchy.attention[0, 0].numel()
+        distance, radius = m.pairwise(points, points), m.dist0(points)
+        for level in range(int(levels.max()), -1, -1):
+            nodes = torch.nonzero(levels == level)[:, 0]
+            count, top = len(nodes), bool((parents[nodes] < 0).all())
+            to_parent = None if top else float(distance[nodes, parents[nodes]].mean())
+            to_others = float(distance[nodes][:, nodes].sum() / (count * (count - 1))) if count > 1 else None
+            found.append(TreeLevel(count, float(seen[nodes].mean()), float(radius[nodes].mean()), to_parent, to_others))
+    return found

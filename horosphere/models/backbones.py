@@ -1,0 +1,225 @@
+"""Backbones of timm, torchvision and this package behind one face: a last map, the vector a classifier reads, a pyramid of maps."""
+
+import difflib
+import math
+from typing import Any, Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.errors import UserError
+
+LEVELS = 4  # resolutions of a pyramid, the coarsest ones
+
+
+class Backbone(Protocol):
+    """What models here need of a module: its last map, the vector a classifier would read, and their widths; for dense tasks a pyramid as well."""
+
+    map_width: int
+    width: int
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 3, H, W) -> (B, map_width, h, w), (B, width)"""
+        ...
+
+    def pyramid(self, x: Tensor) -> list[Tensor]:
+        """The last map of each resolution, finest first; of a plain transformer there is but one.   (B, 3, H, W) -> [(B, C_i, H_i, W_i)]"""
+        ...
+
+
+WRAP = "wrap it in a module with features(x) -> (map, vector), map_width and width"
+
+
+class TimmBackbone(nn.Module):
+    """timm's convention, `forward_features` and `forward_head`, in any of its layouts: NCHW, NHWC, tokens with or without CLS."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+        self.map_width: int = model.num_features
+        self.width: int = getattr(model, "head_hidden_size", None) or model.num_features
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.model.forward_features(x)
+        return self._map(out, x), self.model.forward_head(out, pre_logits=True)
+
+    def pyramid(self, x: Tensor) -> list[Tensor]:
+        if not (hasattr(self.model, "forward_intermediates") and hasattr(self.model, "feature_info")):
+            return [self.features(x)[0]]
+        last = {level["reduction"]: index for index, level in enumerate(self.model.feature_info)}
+        maps: list[Tensor] = self.model.forward_intermediates(x, indices=list(last.values())[-LEVELS:], norm=True, intermediates_only=True)
+        return maps
+
+    def no_weight_decay(self) -> set[str]:
+        names = self.model.no_weight_decay() if hasattr(self.model, "no_weight_decay") else set()
+        return {f"model.{name}" for name in names}
+
+    def _map(self, out: Any, x: Tensor) -> Tensor:
+        if isinstance(out, Tensor) and out.ndim == 4:
+            channels_last = getattr(self.model, "output_fmt", "NCHW") == "NHWC" or out.shape[1] != self.map_width
+            return out.permute(0, 3, 1, 2) if channels_last else out
+        if isinstance(out, Tensor) and out.ndim == 3:
+            patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
+            rows, columns = (patch, patch) if isinstance(patch, int) else patch or (1, 1)
+            for prefix in [self.model.num_prefix_tokens] if hasattr(self.model, "num_prefix_tokens") else [0, 1]:  # some have a CLS and do not say so
+                places = out[:, prefix:]
+                side = math.isqrt(places.shape[1])
+                for height, width in ((-(-x.shape[2] // rows), -(-x.shape[3] // columns)), (side, side)):  # what is no whole patch is filled up
+                    if height * width == places.shape[1]:
+                        return places.mT.unflatten(2, (height, width))
+        raise UserError(f"{type(self.model).__name__} has no feature map at its end: {WRAP}")
+
+
+class PooledBackbone(nn.Module):
+    """A trunk whose map (NCHW) is averaged, then a neck (a norm, a hidden layer) in front of the classifier."""
+
+    def __init__(self, trunk: nn.Module, neck: nn.Module, map_width: int, width: int):
+        super().__init__()
+        self.trunk, self.neck, self.map_width, self.width = trunk, neck, map_width, width
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        feature_map = self.trunk(x)
+        return feature_map, self.neck(feature_map.mean((2, 3), keepdim=True)).flatten(1)
+
+    def pyramid(self, x: Tensor) -> list[Tensor]:
+        maps: dict[tuple[int, ...], Tensor] = {}  # by resolution: what comes later takes the place of what came before
+        channels_last = False
+        for layer in _layers(self.trunk):
+            x = layer(x)
+            if type(layer).__name__ == "Permute":  # torchvision's: Swin turns maps round when it begins, and back at its end
+                channels_last = layer.dims == [0, 2, 3, 1]
+            now = x.permute(0, 3, 1, 2) if channels_last else x
+            maps[tuple(now.shape[2:])] = now
+        return list(maps.values())[-LEVELS:]
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """What a nest of `Sequential`s calls, in order."""
+    return [layer for child in module.children() for layer in _layers(child)] if type(module) is nn.Sequential else [module]
+
+
+class TorchvisionViT(nn.Module):
+    """torchvision's VisionTransformer: tokens behind CLS are the map. Places it has no embeddings for get them from those it has, bicubically."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+        self.map_width = self.width = model.hidden_dim
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        patches = self.model.conv_proj(x)
+        height, width = patches.shape[2:]
+        tokens = torch.cat((self.model.class_token.expand(x.shape[0], -1, -1), patches.flatten(2).mT), 1)
+        encoder = self.model.encoder
+        tokens = encoder.ln(encoder.layers(encoder.dropout(tokens + self._places(height, width))))
+        return tokens[:, 1:].mT.unflatten(2, (height, width)), tokens[:, 0]
+
+    def pyramid(self, x: Tensor) -> list[Tensor]:
+        return [self.features(x)[0]]
+
+    def _places(self, height: int, width: int) -> Tensor:
+        """(1, 1 + height·width, C)"""
+        known: Tensor = self.model.encoder.pos_embedding
+        side = math.isqrt(known.shape[1] - 1)
+        if (height, width) == (side, side):
+            return known
+        grid = F.interpolate(known[:, 1:].mT.unflatten(2, (side, side)).float(), (height, width), mode="bicubic", antialias=True)
+        return torch.cat((known[:, :1], grid.flatten(2).mT.to(known.dtype)), 1)
+
+
+def create_backbone(name: str, num_classes: int, pretrained: bool = False, any_size: bool = False, **changes: Any) -> nn.Module:
+    """The model of this name: "timm:…", "torchvision:…" or "hcformer-…", the last under changes of its configuration.
+
+    Nothing is fetched unless `pretrained`. any_size: transformers of timm take pictures of other sizes than their own, where they can.
+    """
+    if changes and not name.startswith("hcformer-"):
+        raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of hcformer; {name} has none of its own")
+    library, _, model = name.partition(":")
+    try:
+        if library == "timm":
+            return _create_timm(name, model, num_classes, pretrained, any_size)
+        if library == "torchvision":
+            return _create_torchvision(name, model, num_classes, pretrained)
+    except OSError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{name}: its weights cannot be fetched ({reason}); leave out pretrained for random ones") from error
+    if name.startswith("hcformer-"):
+        if pretrained:
+            raise UserError(f"{name} has no published weights: leave out pretrained")
+        from horosphere.models.hcformer import HCFormer, hcformer_config
+
+        return HCFormer(hcformer_config(name, num_classes=num_classes, **changes))
+    raise UserError(f'backbone "{name}": say whose it is, as in timm:resnet50, torchvision:resnet50 or hcformer-nano')
+
+
+def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_size: bool) -> nn.Module:
+    try:
+        import timm
+    except ImportError:
+        raise UserError(f"{name} needs timm: pip install timm, or choose a torchvision: backbone") from None
+    architecture = model.partition(".")[0]  # what follows the dot names weights
+    if not timm.is_model(architecture):
+        raise _unknown("timm", architecture, timm.list_models())
+    if pretrained and not timm.models.is_model_pretrained(model):
+        raise UserError(f"{name}: timm has no weights for it; leave out pretrained, or see timm.list_pretrained('{architecture}*')")
+    options: tuple[dict[str, Any], ...] = ({"strict_img_size": False}, {"dynamic_img_size": True, "dynamic_img_pad": True})
+    for option in options if any_size else ():  # Swin's, plain ones'
+        try:
+            return timm.create_model(model, pretrained=pretrained, num_classes=num_classes, **option)
+        except TypeError:  # the option of another family: this one has no such argument
+            continue
+    return timm.create_model(model, pretrained=pretrained, num_classes=num_classes)
+
+
+def _create_torchvision(name: str, model: str, num_classes: int, pretrained: bool) -> nn.Module:
+    try:
+        import torchvision.models as zoo
+    except ImportError:
+        raise UserError(f"{name} needs torchvision: pip install torchvision") from None
+    if model not in zoo.list_models(module=zoo):
+        raise _unknown("torchvision", model, zoo.list_models(module=zoo))
+    if not pretrained:
+        return zoo.get_model(model, weights=None, num_classes=num_classes)
+    weights = zoo.get_model_weights(model).DEFAULT
+    options = {"image_size": weights.meta["min_size"][0]} if model.startswith("vit_") else {}
+    net = zoo.get_model(model, weights=None, num_classes=len(weights.meta["categories"]), **options)
+    net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))  # get_model's own way would unpickle
+    return net
+
+
+def _unknown(library: str, model: str, known: list[str]) -> UserError:
+    near = [f"{library}:{name}" for name in difflib.get_close_matches(model, known, n=3, cutoff=0.5)]
+    return UserError(f"{library} knows no model {model}: " + (f"did you mean {', '.join(near)}?" if near else "see its list_models()"))
+
+
+def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
+    """The model as a `Backbone`, and its classifier where that is one linear layer, taken off it."""
+    if all(hasattr(model, name) for name in ("features", "map_width", "width")):
+        return model, None
+    if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
+        backbone, classifier = TimmBackbone(model), model.get_classifier()  # type: ignore[operator]
+        model.reset_classifier(0)  # type: ignore[operator]
+        return backbone, classifier if isinstance(classifier, nn.Linear) else None
+    parts = dict(model.named_children())
+    if hasattr(model, "class_token") and "heads" in parts:
+        *_, last = parts["heads"].children()
+        model.heads = nn.Identity()
+        return TorchvisionViT(model), cast(nn.Linear, last)
+    if getattr(parts.get("avgpool"), "output_size", None) in (1, (1, 1)) and not any(name.lower().startswith("aux") for name in parts):
+        return _pooled(parts)
+    raise UserError(f"{type(model).__name__}: no map is pooled into a vector in front of its classifier; {WRAP}")
+
+
+def _pooled(parts: dict[str, nn.Module]) -> tuple[PooledBackbone, nn.Linear]:
+    """torchvision's convolutional nets and Swin: children in order up to `avgpool`, then what ends in the classifier."""
+    pool = list(parts).index("avgpool")
+    trunk, after = list(parts.values())[:pool], nn.Sequential(*list(parts.values())[pool + 1 :])
+    layers = [layer for layer in after.modules() if not isinstance(layer, nn.Sequential)]
+    linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    if not linears or layers[-1] is not linears[-1]:
+        raise UserError(f"a backbone whose classifier does not end in a linear layer: {WRAP}")
+    neck = nn.Sequential(*layers[:-1])
+    if linears[0] is layers[0]:
+        neck.insert(0, nn.Flatten(1))  # torchvision flattens in its forward
+    return PooledBackbone(nn.Sequential(*trunk), neck, linears[0].in_features, linears[-1].in_features), linears[-1]

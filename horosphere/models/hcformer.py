@@ -1,0 +1,306 @@
+"""HCFormer: an image backbone that mixes tokens by clustering them, near ones in flat space, windows on the hyperboloid.
+
+Four stages of blocks  x + LS·Mixer(Norm(x)),  x + LS·MLP(Norm(x))  on maps of stride 4, 8, 16, 32; the mixer is `horosphere.nn.ClusterMixer`.
+Its cost is linear in the number of patches. Any input size; what each patch was clustered with is there to be looked at (`cluster_maps`).
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from horosphere.errors import UserError
+from horosphere.nn.clustering import Assignments, ClusterMixer, ImageNorm, side
+
+CHOICES = {
+    "patch_geometry": ("euclidean", "lorentz"),
+    "window_geometry": ("euclidean", "lorentz"),
+    "hierarchy": ("levels", "shifted"),
+    "assignment": ("soft", "hard"),
+}
+
+
+@dataclass(frozen=True)
+class HCFormerConfig:
+    """Sizes, one number a stage where there are four. The last seven are the ablations of the paper."""
+
+    blocks: tuple[int, ...] = (2, 2, 6, 2)
+    dims: tuple[int, ...] = (32, 64, 196, 224)
+    heads: tuple[int, ...] = (4, 4, 8, 8)
+    head_width: int = 16
+    mlp_ratios: tuple[int, ...] = (8, 8, 4, 4)
+    windows: tuple[int, ...] = (7, 7, 1, 1)  # per side
+    patch_centres: tuple[int, ...] = (16, 4, 49, 16)  # in a window
+    image_size: int = 224  # that position biases are learned on; any other works
+    stem_kernel: int = 4
+    stem_stride: int = 4
+    in_channels: int = 3
+    num_classes: int = 1000  # 0: the mean feature instead of logits
+    drop_path: float = 0.0  # of the last block; falls linearly to 0 at the first
+    layer_scale: float = 1e-5
+
+    window_centres: tuple[int, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
+    patch_geometry: str = "euclidean"
+    window_geometry: str = "lorentz"
+    curvature: float = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
+    hierarchy: str = "levels"  # or "shifted": windows that move by half of one in every other block, and no window level
+    assignment: Literal["soft", "hard"] = "soft"
+    position_bias: bool = True
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, list):  # as YAML and JSON have them
+                object.__setattr__(self, field.name, tuple(value))
+            if isinstance(field.default, tuple) and len(value) != len(self.blocks):
+                raise UserError(f"{field.name} has {len(value)} numbers for {len(self.blocks)} stages: give one a stage")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
+        for name in ("patch_centres", "window_centres"):
+            for count in getattr(self, name):
+                if count or name == "patch_centres":
+                    side(count, name)
+        if not 0 <= self.drop_path < 1:
+            raise UserError(f"drop_path={self.drop_path}: a share of images, from 0 to below 1")
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Pixels a patch of each stage stands for, per side."""
+        return tuple(self.stem_stride * 2**stage for stage in range(len(self.dims)))
+
+
+HCFORMER = {
+    "hcformer-nano": HCFormerConfig(),
+    "hcformer-tiny": HCFormerConfig(dims=(32, 64, 196, 320), head_width=24),
+    "hcformer-small": HCFormerConfig(dims=(64, 128, 320, 512), head_width=32),
+    "hcformer-medium": HCFormerConfig(blocks=(4, 4, 12, 4), dims=(64, 128, 320, 512), heads=(6, 6, 12, 12), head_width=32),
+    "hcformer-nano-32": HCFormerConfig(  # for 32 x 32 pixels: maps of 32, 16, 8, 4, cut into windows of 8, 4, 8, 4
+        image_size=32, stem_kernel=3, stem_stride=1, windows=(4, 4, 1, 1), patch_centres=(16, 4, 16, 4), window_centres=(4, 4, 1, 0), num_classes=100
+    ),
+}
+
+
+def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
+    """The configuration of this name, changed: hcformer_config("hcformer-nano", num_classes=100, window_geometry="euclidean")."""
+    if name not in HCFORMER:
+        near = difflib.get_close_matches(name, HCFORMER, 1)
+        raise UserError(f'unknown model "{name}": ' + (f"did you mean {near[0]}?" if near else f"choose {', '.join(HCFORMER)}"))
+    known = [field.name for field in fields(HCFormerConfig)]
+    for key in changes:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise UserError(f'{name} has no setting "{key}": ' + (f"did you mean {near[0]}?" if near else f"choose among {', '.join(known)}"))
+    return replace(HCFORMER[name], **changes)
+
+
+def drop_path(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Each image's whole branch is dropped with probability `rate`; those that stay grow by 1/(1 - rate).   (B, ...) -> (B, ...)"""
+    if not training or rate == 0:
+        return x
+    kept = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= rate
+    return x * (kept / (1 - rate)).to(x.dtype)
+
+
+class Block(nn.Module):
+    """x + LS·Mixer(Norm(x)), then x + LS·MLP(Norm(x)).   (B, H, W, dim) -> (B, H, W, dim)"""
+
+    def __init__(self, config: HCFormerConfig, stage: int, index: int, drop: float):
+        super().__init__()
+        dim, hidden = config.dims[stage], config.dims[stage] * config.mlp_ratios[stage]
+        shifted = config.hierarchy == "shifted"
+        self.drop = drop
+        self.mixer_norm = ImageNorm(dim)
+        self.mixer = ClusterMixer(
+            dim,
+            config.heads[stage],
+            config.head_width,
+            -(-config.image_size // config.strides[stage]),
+            config.windows[stage],
+            config.patch_centres[stage],
+            0 if shifted else config.window_centres[stage],
+            config.patch_geometry,
+            config.window_geometry,
+            config.curvature,
+            config.position_bias,
+            config.assignment,
+            shift=shifted and config.windows[stage] > 1 and index % 2 == 1,
+        )
+        self.mixer_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+        self.mlp_norm = ImageNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+        self.mlp_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._add(x, self.mixer(self.mixer_norm(x)))
+
+    def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
+        """The output and the mixer's assignments."""
+        mixed, assignments = self.mixer.mix(self.mixer_norm(x))
+        return self._add(x, mixed), assignments
+
+    def _add(self, x: Tensor, mixed: Tensor) -> Tensor:
+        x = x + drop_path(self.mixer_scale * mixed, self.drop, self.training)
+        return x + drop_path(self.mlp_scale * self.mlp(self.mlp_norm(x)), self.drop, self.training)
+
+
+class Down(nn.Conv2d):
+    """A strided convolution of a map with the channels last.   (B, H, W, in) -> (B, ⌈H/stride⌉, ⌈W/stride⌉, out)
+
+    What is missing of a whole step is filled with zeros below and to the right: no pixel goes unseen at any size.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int):
+        super().__init__(in_channels, out_channels, kernel, stride, padding=(kernel - stride + 1) // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        step, (height, width) = self.stride[0], (x.shape[1], x.shape[2])
+        x = F.pad(x, (0, 0, 0, -width % step, 0, -height % step)) if height % step or width % step else x
+        return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+class HCFormer(nn.Module):
+    """Images to logits.   (B, in_channels, H, W) -> (B, num_classes)"""
+
+    def __init__(self, config: HCFormerConfig):
+        super().__init__()
+        self.config = config
+        self.num_classes, self.num_features = config.num_classes, config.dims[-1]
+        self.gradient_checkpointing = False
+        before = (config.in_channels, *config.dims)
+        self.downs = nn.ModuleList(
+            Down(before[stage], dim, config.stem_kernel, config.stem_stride) if stage == 0 else Down(before[stage], dim, 3, 2)
+            for stage, dim in enumerate(config.dims)
+        )
+        total = sum(config.blocks)
+        self.stages = nn.ModuleList()
+        for stage, count in enumerate(config.blocks):
+            first = sum(config.blocks[:stage])
+            drops = [config.drop_path * (first + i) / max(1, total - 1) for i in range(count)]
+            self.stages.append(nn.ModuleList(Block(config, stage, i, drop) for i, drop in enumerate(drops)))
+        self.norm = ImageNorm(config.dims[-1])
+        self.head = self._head()
+        self.apply(self._start)
+
+    @staticmethod
+    def _start(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.trunc_normal_(module.weight, std=0.02)
+            nn.init.zeros_(module.bias)
+
+    def _head(self) -> nn.Module:
+        return nn.Linear(self.num_features, self.num_classes) if self.num_classes else nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(images))
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """The normed map of the last stage.   (B, in_channels, H, W) -> (B, C, H/32, W/32)"""
+        return self._normed(self.features(images)[-1])
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Mean and linear.   (B, C, h, w) -> (B, num_classes), or (B, C) before the last layer"""
+        x = x.mean((2, 3))
+        return x if pre_logits else self.head(x)
+
+    def features(self, images: Tensor, stages: int | None = None) -> list[Tensor]:
+        """The maps behind each (of the first `stages`) stage, for feature pyramids.   (B, in_channels, H, W) -> [(B, C_s, H/stride, W/stride)]"""
+        x, maps = self._channels_last(images), []
+        for down, blocks in list(zip(self.downs, self.stages, strict=True))[:stages]:
+            x = down(x)
+            for block in blocks:  # type: ignore[attr-defined]
+                x = checkpoint(block, x, use_reentrant=False) if self.gradient_checkpointing and self.training else block(x)
+            maps.append(x.permute(0, 3, 1, 2))
+        return maps
+
+    @torch.no_grad()
+    def cluster_maps(self, images: Tensor) -> list[list[Assignments]]:
+        """Who was clustered with whom: [stage][block], heads within (`Assignments`)."""
+        x = self._channels_last(images)
+        found: list[list[Assignments]] = []
+        for down, blocks in zip(self.downs, self.stages, strict=True):
+            x = down(x)
+            found.append([])
+            for block in blocks:  # type: ignore[attr-defined]
+                x, assignments = block.mix(x)
+                found[-1].append(assignments)
+        return found
+
+    def _channels_last(self, images: Tensor) -> Tensor:
+        if images.dim() != 4 or images.shape[1] != self.config.in_channels:
+            raise UserError(f"images of shape {tuple(images.shape)}: this model takes (batch, {self.config.in_channels}, height, width)")
+        return images.permute(0, 2, 3, 1).contiguous()  # convolutions keep the layout they are given: from here on channels lie together
+
+    def _normed(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    # -- what timm's users expect of a backbone ---------------------------------------------------------------------------
+
+    @property
+    def feature_info(self) -> list[dict[str, Any]]:
+        return [
+            {"num_chs": dim, "reduction": stride, "module": f"stages.{i}"}
+            for i, (dim, stride) in enumerate(zip(self.config.dims, self.config.strides, strict=True))
+        ]
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | Sequence[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """The normed last map and those of the stages asked for: all, the last n, or these. `norm`: the last of them normed as well."""
+        if output_fmt != "NCHW":
+            raise UserError(f"output_fmt={output_fmt}: maps are NCHW")
+        wanted = self._stage_indices(indices)
+        maps = self.features(x, max(wanted) + 1 if stop_early and intermediates_only else None)
+        whole = len(maps) == len(self.stages)
+        last = self._normed(maps[-1]) if whole and (norm or not intermediates_only) else maps[-1]
+        found = [last if norm and whole and i == len(maps) - 1 else maps[i] for i in wanted]
+        return found if intermediates_only else (last, found)
+
+    def _stage_indices(self, indices: int | Sequence[int] | None) -> list[int]:
+        count = len(self.stages)
+        chosen = range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
+        if not all(-count <= i < count for i in chosen) or not chosen:
+            raise UserError(f"stages {indices}: this model has {count}, from 0 to {count - 1}")
+        return [i % count for i in chosen]
+
+    def prune_intermediate_layers(self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True) -> list[int]:
+        """Forget what lies behind the last stage asked for."""
+        wanted = self._stage_indices(indices)
+        self.downs, self.stages = self.downs[: max(wanted) + 1], self.stages[: max(wanted) + 1]
+        if prune_norm:
+            self.norm = nn.Identity()  # type: ignore[assignment]
+        if prune_head:
+            self.reset_classifier(0)
+        return wanted
+
+    def get_classifier(self) -> nn.Module:
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new last layer for this many classes; 0: none."""
+        self.num_classes = num_classes
+        like = self.downs[0].weight
+        self.head = self._head().to(like.device, like.dtype)  # type: ignore[arg-type]
+        self.head.apply(self._start)
+
+    def no_weight_decay(self) -> set[str]:
+        """Position biases. Everything else that should not decay has one dimension."""
+        return {name for name, _ in self.named_parameters() if name.endswith(("patch_bias", "window_bias"))}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.gradient_checkpointing = enable
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        blocks = r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"
+        return {"stem": r"^downs\.0", "blocks": [(r"^downs\.(\d+)", None), (blocks, None), (r"^norm", (99999,))]}

@@ -1,0 +1,294 @@
+"""ClusterMixer: tokens of an image exchange what they know by being clustered (HCFormer), near ones in windows, far ones window by window.
+
+Both levels do the same with points x_i, centres c_j and the values of both:
+
+    A_ij = softmax over j of (similarity(x_i, c_j) + b_ij)      similarity = α·cos in flat space, -α·dist on the hyperboloid
+    c'_j = (c_j + Σ_i A_ij v_i) / (1 + Σ_i A_ij)                 g_i = Σ_j A_ij c'_j
+
+Maps are (B, H, W, C), channels last: projections are plain products, and what cuts windows out is an index, not a pass over memory, once compiled.
+Assignments are stored centre by point, (..., M, N), as the position biases are: rows then are as long as there are points, and so aligned.
+"""
+
+from dataclasses import dataclass
+from math import isqrt
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.errors import UserError
+from horosphere.geometry import Manifold, geometry
+from horosphere.geometry.manifold import HALF, full_precision
+
+SHORTEST = 1e-4  # of a vector that has a direction; features come from a norm and are about 1. Below, the cosine fades, and its gradient stays finite
+
+Pair = tuple[int, int]
+
+
+@dataclass
+class Assignments:
+    """Who belongs to which centre: each patch within its window, and each window. Both sum to 1 over centres."""
+
+    patch: Tensor  # (B, heads, centres, H, W)
+    window: Tensor | None  # (B, heads, window centres, rows, columns of windows); None where there is no clustering of windows
+
+
+# -- clustering -----------------------------------------------------------------------------------------------------------
+
+
+def clip(v: Tensor) -> Tensor:
+    """v / max(1, |v|): tangent vectors at the origin no longer than 1.   (..., w) -> (..., w)"""
+    return v * v.square().sum(-1, keepdim=True).clamp_min(1).rsqrt()  # of the square: |v| has no gradient at 0
+
+
+def similarity(points: Tensor, centres: Tensor, scale: Tensor, manifold: Manifold) -> Tensor:
+    """α·cos(c_j, x_i) in flat space, -α·dist(exp0 clip c_j, exp0 clip x_i) elsewhere.   (..., N, w), (..., M, w) -> (..., M, N)"""
+    if manifold.flat:
+        return (scale * F.normalize(centres, dim=-1, eps=SHORTEST)).to(points.dtype) @ F.normalize(points, dim=-1, eps=SHORTEST).to(points.dtype).mT
+    centres, points = (manifold.exp0(clip(_wide(v))) for v in (centres, points))
+    return -scale * manifold.pairwise(centres, points)
+
+
+def assign(logits: Tensor, hard: bool = False) -> Tensor:
+    """Softmax over centres; hard: all of a point to its nearest centre, with the gradient of the softmax.   (..., M, N) -> (..., M, N)"""
+    soft = logits.softmax(-2)
+    if not hard:
+        return soft
+    nearest = torch.zeros_like(soft).scatter(-2, soft.argmax(-2, keepdim=True), 1.0)
+    return nearest + (soft - soft.detach())
+
+
+def gather(assignment: Tensor, values: Tensor, centres: Tensor) -> Tensor:
+    """c'_j = (c_j + Σ_i A_ij v_i) / (1 + Σ_i A_ij).   (..., M, N), (..., N, w), (..., M, w) -> (..., M, w)"""
+    return (centres + assignment @ values) / (1 + assignment.sum(-1, keepdim=True))
+
+
+def cluster(
+    points: Tensor,
+    values: Tensor,
+    centres: Tensor,
+    centre_values: Tensor,
+    scale: Tensor,
+    manifold: Manifold,
+    bias: Tensor | None = None,
+    counts: Tensor | None = None,
+    hard: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """g_i = Σ_j A_ij c'_j and A.   (..., N, w) x 2, (..., M, w) x 2, bias (..., M, N) -> (..., N, w), (..., M, N)
+
+    `counts` (..., 1, N): 0 for points that are there only to fill a shape; they change no centre.
+    """
+    logits = similarity(points, centres, scale, manifold)
+    assignment = assign(logits if bias is None else logits + bias, hard).to(values.dtype)
+    gathered = gather(assignment if counts is None else assignment * counts, values, centre_values)
+    return assignment.mT @ gathered.to(values.dtype), assignment
+
+
+_precise_cluster = full_precision(cluster)
+
+
+# -- maps -----------------------------------------------------------------------------------------------------------------
+
+
+def pool(x: Tensor, grid: Pair, extent: Pair | None = None) -> Tensor:
+    """Means over a grid of cells, as adaptive pooling has them, at least in fp32.   (B, H, W, C) -> (B, *grid, C)
+
+    The grid lies on `extent`, which may reach beyond the map: only what is on the map counts, and cells wholly beyond it are 0.
+    """
+    (height, width), (rows, columns) = x.shape[1:3], grid
+    down, across = extent or (height, width)
+    dtype = torch.float32 if x.dtype in HALF else x.dtype
+    if (down, across) == (height, width) and height % rows == 0 and width % columns == 0:
+        cells = x.unflatten(2, (columns, width // columns)).unflatten(1, (rows, height // rows))
+        return cells.mean(2, dtype=dtype).mean(3)  # both axes at once is ten times slower on CPU
+    in_row, in_column = _cells(height, down, rows, x), _cells(width, across, columns, x)
+    sums = in_column @ (in_row @ x.flatten(2)).unflatten(2, (width, -1))
+    counts = in_row.sum(1, dtype=dtype)[:, None] * in_column.sum(1, dtype=dtype)
+    return sums.to(dtype) / counts.clamp_min(1)[..., None]  # a cell without patches sums to 0
+
+
+def cut(x: Tensor, windows: Pair, heads: int) -> Tensor:
+    """The map in windows, padded below and to the right where they do not fit.   (B, H, W, heads·w) -> (B, windows, heads, patches, w)"""
+    (height, width), (down, across) = x.shape[1:3], _extent((x.shape[1], x.shape[2]), windows)
+    x = F.pad(x, (0, 0, 0, across - width, 0, down - height))
+    x = x.unflatten(3, (heads, -1)).unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1))  # (B, r, h, c, w, heads, width)
+    return x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4, 5).flatten(1, 2)
+
+
+def join(x: Tensor, windows: Pair, size: Pair) -> Tensor:
+    """Inverse of `cut`.   (B, windows, heads, patches, w) -> (B, H, W, heads·w)"""
+    down, across = _extent(size, windows)
+    x = x.unflatten(3, (down // windows[0], across // windows[1])).unflatten(1, windows)  # (B, r, c, heads, h, w, width)
+    return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
+
+
+def _extent(size: Pair, windows: Pair) -> Pair:
+    return size[0] + -size[0] % windows[0], size[1] + -size[1] % windows[1]
+
+
+def _cells(size: int, extent: int, count: int, like: Tensor) -> Tensor:
+    """1 where a place lies in a cell: cell i reaches from ⌊i·extent/count⌋ to ⌈(i+1)·extent/count⌉.   (count, size)"""
+    cell, place = torch.arange(count, device=like.device)[:, None], torch.arange(size, device=like.device)
+    return ((place >= cell * extent // count) & (place < -(-(cell + 1) * extent // count))).to(like.dtype)
+
+
+def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
+    """1 for cells of a grid over whole windows that hold a patch, 0 for those wholly beyond the map.   (*grid)"""
+    down, across = _extent(size, windows)
+    return _cells(size[0], down, grid[0], like).amax(1)[:, None] * _cells(size[1], across, grid[1], like).amax(1)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in HALF else x
+
+
+def side(centres: int, what: str) -> int:
+    """√centres: they lie on a square grid."""
+    if centres < 1 or isqrt(centres) ** 2 != centres:
+        raise UserError(f"{what} = {centres}: centres lie on a square grid; use {max(1, isqrt(max(centres, 0))) ** 2}")
+    return isqrt(centres)
+
+
+# -- the layer ------------------------------------------------------------------------------------------------------------
+
+
+class ClusterMixer(nn.Module):
+    """FC(Norm([g_window, g_patch])).   (B, H, W, dim) -> (B, H, W, dim)
+
+    `size`: the map that position biases are learned on; on others they are resized. `windows` per side; `centres` in each.
+    `window_centres`: of the clustering of windows; 1: the mean of the map in its place; 0: neither. `shift` moves the windows by half of one,
+    around the edges.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        width: int,
+        size: int,
+        windows: int,
+        centres: int,
+        window_centres: int,
+        patch_geometry: str = "euclidean",
+        window_geometry: str = "lorentz",
+        curvature: float = 1.0,
+        position_bias: bool = True,
+        assignment: Literal["soft", "hard"] = "soft",
+        shift: bool = False,
+    ):
+        super().__init__()
+        self.heads, self.shift, self.hard = heads, shift, assignment == "hard"
+        self.windows, self.side = windows, side(centres, "patch_centres")
+        self.window_side = side(window_centres, "window_centres") if window_centres else 0
+        self.patch_manifold, self.window_manifold = geometry(patch_geometry, width, curvature), geometry(window_geometry, width, curvature)
+        inner = heads * width
+        self.project = nn.Linear(dim, 2 * inner)  # features and values: two projections, one product
+        self.patch_scale = nn.Parameter(torch.ones(1))
+        self.patch_bias = nn.Parameter(torch.zeros(heads, centres, size, size)) if position_bias else None
+        self.window_scale = nn.Parameter(torch.ones(1)) if window_centres > 1 else None
+        self.window_bias = nn.Parameter(torch.zeros(heads, window_centres, windows, windows)) if position_bias and window_centres > 1 else None
+        self.norm = ImageNorm(2 * inner if window_centres else inner)
+        self.fc = nn.Linear(2 * inner if window_centres else inner, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._mix(x)[0]
+
+    def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
+        """The output and the assignments behind it."""
+        y, patch, window = self._mix(x)
+        (height, width), grid = x.shape[1:3], (self.windows, self.windows)
+        down, across = _extent((height, width), grid)
+        patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(1, grid)  # (B, r, c, heads, centres, h, w)
+        patch = patch.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)[..., :height, :width].roll(self._half((height, width)), (-2, -1))
+        return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
+
+    def _mix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The output; A of patches (B, windows, heads, centres, patches) and of windows (B, heads, window centres, windows)"""
+        height, width = size = (x.shape[1], x.shape[2])
+        grid = (self.windows, self.windows)
+        cells = (self.windows * self.side, self.windows * self.side)
+        features_values = self.project(x)
+        if self.shift:
+            features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
+
+        centres = pool(features_values, cells, _extent(size, grid))
+        patch, patch_assignment = self._patch_level(features_values, centres)
+        mixed, window_assignment = patch, None
+        if self.window_side:
+            # means of equal cells are means of the map, and a fraction of its size to read
+            whole = centres if height % cells[0] == 0 and width % cells[1] == 0 else features_values
+            window, window_assignment = self._window_level(whole, features_values, size)
+            mixed = torch.cat((window.to(patch.dtype), patch), -1)
+        if self.shift:
+            mixed = mixed.roll(self._half(size), (1, 2))
+        return self.fc(self.norm(mixed)), patch_assignment, window_assignment
+
+    def _half(self, size: Pair) -> Pair:
+        """By how much windows are shifted."""
+        down, across = _extent(size, (self.windows, self.windows))
+        return (down // self.windows // 2, across // self.windows // 2) if self.shift else (0, 0)
+
+    def _patch_level(self, features_values: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, H, W, 2·heads·w), centres (B, cells, cells, 2·heads·w) -> g (B, H, W, heads·w), A (B, windows, heads, centres, patches)"""
+        height, width = size = (features_values.shape[1], features_values.shape[2])
+        grid = (self.windows, self.windows)
+        f, v = cut(features_values, grid, 2 * self.heads).chunk(2, 2)
+        centre_f, centre_v = cut(centres, grid, 2 * self.heads).chunk(2, 2)
+        bias, counts = self._places(size), None
+        if size != _extent(size, grid):
+            counts = cut(v.new_ones(1, height, width, 1), grid, 1).mT  # `cut` fills up with zeros
+            beyond = self._beyond(size, centres)
+            bias = beyond if bias is None else bias + beyond
+        g, assignment = cluster(f, v, centre_f, centre_v, self.patch_scale, self.patch_manifold, bias, counts, self.hard)
+        return join(g, grid, size), assignment
+
+    def _places(self, size: Pair) -> Tensor | None:
+        """The position bias on a map of this size.   (windows, heads, centres, patches)"""
+        bias: Tensor | None = self.patch_bias
+        if bias is None:
+            return None
+        if bias.shape[-2:] != size:
+            bias = F.interpolate(bias, size, mode="bilinear", align_corners=False)
+        if self.shift:
+            bias = bias.roll([-n for n in self._half(size)], (-2, -1))
+        down, across = _extent(size, (self.windows, self.windows))
+        bias = F.pad(bias, (0, across - size[1], 0, down - size[0]))
+        bias = bias.unflatten(3, (self.windows, -1)).unflatten(2, (self.windows, -1))
+        return bias.permute(2, 4, 0, 1, 3, 5).flatten(4, 5).flatten(0, 1)
+
+    def _beyond(self, size: Pair, like: Tensor) -> Tensor:
+        """What keeps patches from centres that lie wholly beyond the map.   (windows, 1, centres, 1)
+
+        Finite, so that windows that lie there too get no NaN; nothing reads those.
+        """
+        grid, cells = (self.windows, self.windows), (self.windows * self.side, self.windows * self.side)
+        on_map = cut(_on_map(size, grid, cells, like)[None, ..., None], grid, 1)[0]
+        return (1 - on_map) * (torch.finfo(like.dtype).min / 2)
+
+    def _window_level(self, whole: Tensor, features_values: Tensor, size: Pair) -> tuple[Tensor, Tensor | None]:
+        """g (B, H, W, heads·w), A (B, heads, window centres, windows), in fp32: points, and few of them."""
+        k, grid = self.window_side, (self.windows, self.windows)
+        fits = whole.shape[1] % k == 0 and whole.shape[2] % k == 0
+        centres = pool(whole if fits else features_values, (k, k))
+        if self.window_scale is None:
+            return centres[..., centres.shape[-1] // 2 :].expand(-1, *size, -1), None
+        points = pool(whole, grid, None if whole is not features_values else _extent(size, grid))
+        f, v = cut(points, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
+        centre_f, centre_v = cut(centres, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
+        bias = None if self.window_bias is None else self.window_bias.flatten(2)
+        counts = None if size == _extent(size, grid) else _on_map(size, grid, grid, f).flatten()
+        g, assignment = _precise_cluster(f, v, centre_f, centre_v, self.window_scale, self.window_manifold, bias, counts, self.hard)
+        down, across = _extent(size, grid)
+        g = g.movedim(1, 2).flatten(2).unflatten(1, grid)[:, :, None, :, None].expand(-1, -1, down // grid[0], -1, across // grid[1], -1)
+        return g.flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]], assignment
+
+
+class ImageNorm(nn.GroupNorm):
+    """GroupNorm(1): over a whole image, with a weight and a bias per channel.   (B, H, W, C) -> (B, H, W, C)"""
+
+    def __init__(self, dim: int):
+        super().__init__(1, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)

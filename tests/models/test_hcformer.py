@@ -1,0 +1,262 @@
+"""HCFormer: its published sizes, every ablation, any input, and what carries it elsewhere (export, ONNX, compile)."""
+
+import os
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from horosphere.errors import UserError
+from horosphere.models.hcformer import HCFORMER, HCFormer, drop_path, hcformer_config
+
+TINY = {
+    "blocks": (1, 1, 2, 1),
+    "dims": (8, 8, 12, 16),
+    "heads": (2, 2, 2, 2),
+    "head_width": 4,
+    "mlp_ratios": (2, 2, 2, 2),
+    "windows": (4, 4, 1, 1),
+    "patch_centres": (4, 4, 4, 4),
+    "window_centres": (4, 9, 1, 0),
+    "image_size": 64,
+    "num_classes": 5,
+}
+ABLATIONS = {
+    "H window, E patch": {},
+    "E+E": {"window_geometry": "euclidean"},
+    "H+H": {"patch_geometry": "lorentz"},
+    "κ = 0.1": {"curvature": 0.1},
+    "κ = 10": {"curvature": 10.0},
+    "shifted windows": {"hierarchy": "shifted", "blocks": (2, 2, 1, 1)},
+    "49 window centres": {"window_centres": (49, 16, 1, 0)},
+    "no position bias": {"position_bias": False},
+    "hard": {"assignment": "hard"},
+}
+slow = pytest.mark.skipif(not os.environ.get("HOROSPHERE_SLOW"), reason="takes minutes; set HOROSPHERE_SLOW=1")
+
+
+def tiny(seed: int = 0, shake: float = 0.0, **changes) -> HCFormer:
+    """`shake` moves every parameter: with layer scales of 1e-5 the blocks would hardly be seen."""
+    torch.manual_seed(seed)
+    model = HCFormer(hcformer_config("hcformer-nano", **{**TINY, **changes})).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(shake * torch.randn_like(p))
+    return model
+
+
+def images(height: int = 64, width: int = 64, batch: int = 2) -> Tensor:
+    return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(1))
+
+
+# -- published sizes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest", "most", "gmacs"),
+    [
+        ("hcformer-nano", 5.1, 5.35, 0.87),
+        ("hcformer-tiny", 6.86, 7.14, 1.03),
+        ("hcformer-small", 15.8, 16.4, 2.94),
+        ("hcformer-medium", 33.0, 34.4, 6.4),
+    ],
+)
+def test_sizes_are_the_published_ones(name, fewest, most, gmacs):
+    """Published GMACs are those of layers with weights; the products of clustering come on top, 3 to 7 %."""
+    with torch.device("meta"):
+        model, x = HCFormer(hcformer_config(name)).eval(), torch.empty(1, 3, 224, 224)
+    assert fewest < sum(p.numel() for p in model.parameters()) / 1e6 < most
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    counts = counter.get_flop_counts()["Global"]
+    clustering = counts.pop(torch.ops.aten.bmm)
+    assert sum(counts.values()) / 2e9 == pytest.approx(gmacs, rel=0.01)
+    assert 0.02 < clustering / sum(counts.values()) < 0.07
+
+
+def test_cost_is_linear_in_the_number_of_patches():
+    flops = {}
+    for size in (64, 128, 256):
+        with FlopCounterMode(display=False) as counter:
+            tiny(num_classes=0)(images(size, size, batch=1))
+        flops[size] = counter.get_total_flops()
+    assert flops[256] - flops[128] == pytest.approx(4 * (flops[128] - flops[64]), rel=0.01)  # windows are a constant beside it
+
+
+def test_the_small_images_model_has_windows_that_fit():
+    config = HCFORMER["hcformer-nano-32"]
+    for stride, windows, centres in zip(config.strides, config.windows, config.patch_centres, strict=True):
+        size = config.image_size // stride
+        assert size % windows == 0
+        assert (size // windows) ** 2 > centres
+    assert HCFormer(config)(torch.randn(1, 3, 32, 32)).shape == (1, 100)
+
+
+# -- every form ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_learns(name):
+    """Its own way: no two give the same logits; every parameter has a gradient."""
+    model = tiny(shake=0.1, **ABLATIONS[name]).double().train()
+    y = model(images(64, 52).double())
+    nn.functional.cross_entropy(y, torch.tensor([1, 3])).backward()
+    for parameter, p in model.named_parameters():
+        assert p.grad is not None, parameter
+        assert p.grad.isfinite().all(), parameter
+        assert p.grad.abs().max() > 0, parameter
+    if name != "H window, E patch":
+        assert (y - tiny(shake=0.1).double()(images(64, 52).double())).abs().max() > 1e-8
+
+
+@pytest.mark.parametrize("size", [(64, 64), (65, 47), (33, 96), (5, 7), (1, 1)])
+@pytest.mark.parametrize("name", ["H window, E patch", "H+H", "shifted windows"])
+def test_any_input_size(name, size):
+    model, x = tiny(shake=0.1, **ABLATIONS[name]), images(*size)
+    y = model(x)
+    assert y.shape == (2, 5)
+    assert y.isfinite().all()
+    assert_close(model(x[1:]), y[1:], atol=1e-5, rtol=1e-4)  # images do not see one another
+
+
+def test_features_are_a_pyramid():
+    model, x = tiny(shake=0.1), images(70, 64)
+    maps = model.features(x)
+    assert [tuple(m.shape) for m in maps] == [(2, 8, 18, 16), (2, 8, 9, 8), (2, 12, 5, 4), (2, 16, 3, 2)]
+    assert all(torch.equal(a, b) for a, b in zip(model.features(x, 2), maps, strict=False))
+    assert_close(model.forward_head(model.forward_features(x)), model(x))
+    assert_close(model.forward_features(x), nn.functional.group_norm(maps[-1], 1, model.norm.weight, model.norm.bias))
+
+
+@pytest.mark.parametrize("name", ["H window, E patch", "shifted windows", "hard"])
+def test_cluster_maps_of_every_stage_block_and_head(name):
+    model = tiny(shake=0.1, **ABLATIONS[name])
+    found = model.cluster_maps(images(60, 64))
+    assert [len(stage) for stage in found] == list(model.config.blocks)
+    for stage, size in enumerate([(15, 16), (8, 8), (4, 4), (2, 2)]):
+        for block in found[stage]:
+            assert block.patch.shape == (2, 2, 4, *size)
+            assert_close(block.patch.sum(2), torch.ones(2, 2, *size))
+            if name != "shifted windows" and stage < 2:
+                assert block.window.shape == (2, 2, model.config.window_centres[stage], 4, 4)
+            else:
+                assert block.window is None
+
+
+def test_position_biases_follow_the_picture_to_another_size():
+    """A bias that prefers one centre on the left half does so on a map twice as large."""
+    model = tiny()
+    bias = model.stages[0][0].mixer.patch_bias
+    with torch.no_grad():
+        bias[:, 0, :, :8] = 20.0
+    chosen = model.cluster_maps(images(128, 128))[0][0].patch[:, :, 0]
+    assert (chosen[..., :15] > 0.99).all()
+    assert (chosen[..., 17:] < 0.9).all()
+
+
+def test_layer_scale_starts_near_the_identity():
+    plain = tiny(layer_scale=0.0)
+    x = images()
+    y = x.permute(0, 2, 3, 1)
+    for down in plain.downs:
+        y = down(y)
+    assert_close(plain.features(x)[-1], y.permute(0, 3, 1, 2))
+    difference = (tiny(layer_scale=1e-5).features(x)[-1] - plain.features(x)[-1]).abs().max()
+    assert 0 < difference < 1e-3
+
+
+def test_drop_path_drops_whole_images_and_keeps_the_mean():
+    torch.manual_seed(0)
+    x = torch.ones(4000, 2, 3)
+    y = drop_path(x, 0.25, training=True)
+    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert (y.flatten(1).amin(1) == y.flatten(1).amax(1)).all()
+    assert y.mean().item() == pytest.approx(1, abs=0.03)
+    assert drop_path(x, 0.25, training=False) is x
+    drops = [block.drop for stage in tiny(drop_path=0.4).stages for block in stage]
+    assert drops == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_checkpointing_changes_no_gradient():
+    gradients = []
+    for enable in (False, True):
+        model = tiny(shake=0.1).train()
+        model.set_grad_checkpointing(enable)
+        model(images()).square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+# -- elsewhere ----------------------------------------------------------------------------------------------------------
+
+
+ONE_STAGE = {  # clustered windows on a map they do not fit: all there is to trace, but for a stage of means
+    "blocks": (1,),
+    "dims": (8,),
+    "heads": (2,),
+    "mlp_ratios": (2,),
+    "windows": (4,),
+    "patch_centres": (4,),
+    "window_centres": (4,),
+}
+SIZES = [ONE_STAGE, pytest.param({}, marks=slow)]
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=["one stage", "all stages"])
+def exported(request) -> tuple[HCFormer, torch.export.ExportedProgram]:
+    model, batch = tiny(shake=0.1, **request.param), torch.export.Dim("batch", min=1, max=64)
+    return model, torch.export.export(model, (images(64, 60),), dynamic_shapes=({0: batch},))
+
+
+def test_export_with_any_batch(exported):
+    model, program = exported
+    x = images(64, 60, batch=3)
+    assert_close(program.module()(x), model(x), atol=1e-5, rtol=1e-4)
+
+
+def test_onnx_runs_the_same(exported, tmp_path):
+    pytest.importorskip("onnxscript", reason="ONNX export needs onnxscript")
+    runtime = pytest.importorskip("onnxruntime", reason="running ONNX needs onnxruntime")
+    model, program = exported
+    torch.onnx.export(program, dynamo=True, verbose=False).save(tmp_path / "model.onnx")
+    session, x = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"]), images(64, 60, batch=3)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_close(torch.from_numpy(y), model(x).detach(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=slow)])
+@pytest.mark.parametrize("sizes", SIZES, ids=["one stage", "all stages"])
+def test_compiles_as_one_graph(sizes, backend):
+    torch._dynamo.reset()
+    model, twin = tiny(shake=0.1, **sizes).train(), tiny(shake=0.1, **sizes).train()
+    compiled = torch.compile(twin, fullgraph=True, backend=backend)
+    for m in (model, compiled):
+        m(images(64, 60)).square().sum().backward()
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert_close(p.grad, q.grad, atol=1e-4 * p.grad.abs().max().item() + 1e-6, rtol=1e-3, msg=name)
+
+
+# -- users --------------------------------------------------------------------------------------------------------------
+
+
+def test_mistakes_are_named():
+    with pytest.raises(UserError, match="did you mean hcformer-nano"):
+        hcformer_config("hcformer-nanno")
+    with pytest.raises(UserError, match="did you mean drop_path"):
+        hcformer_config("hcformer-nano", drop_paths=0.1)
+    with pytest.raises(UserError, match="window_geometry=poincare: choose euclidean or lorentz"):
+        hcformer_config("hcformer-nano", window_geometry="poincare")
+    with pytest.raises(UserError, match=r"window_centres = 5.*use 4"):
+        hcformer_config("hcformer-nano", window_centres=(5, 4, 1, 0))
+    with pytest.raises(UserError, match="3 numbers for 4 stages"):
+        hcformer_config("hcformer-nano", dims=(8, 8, 8))
+    with pytest.raises(UserError, match=r"\(batch, 3, height, width\)"):
+        tiny()(torch.randn(1, 1, 64, 64))
+    with pytest.raises(UserError, match=r"stages \[4\]"):
+        tiny().forward_intermediates(images(), [4])
+
+
+def test_lists_of_a_file_are_as_good_as_tuples():
+    assert hcformer_config("hcformer-nano", **{k: list(v) if isinstance(v, tuple) else v for k, v in TINY.items()}) == tiny().config

@@ -1,0 +1,616 @@
+"""The losses are their definitions and pull the right way; inference is deterministic; any backbone's map arrives the right way round."""
+
+import itertools
+import math
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+from torch.testing import assert_close
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz
+from horosphere.models.backbones import adapt, create_backbone
+from horosphere.models.himapper import (
+    HiMapper,
+    HiMapperConfig,
+    Mapper,
+    NodeSpace,
+    Tree,
+    hierarchical_contrast,
+    kl_to_standard,
+    mixture_moments,
+    overhead,
+    tree_levels,
+    tree_parents,
+)
+
+SIZES = (32, 16, 8, 4)
+SMALL = {"leaves": 8, "levels": 3, "width": 16, "heads": 2}
+SPACES = [Lorentz(0.1), Lorentz(1.0), Lorentz(4.0), Euclidean()]
+ABLATIONS = [{}, {"geometry": "euclidean"}, {"probabilistic": False}, {"leaves": 4, "levels": 3}, {"leaves": 6, "levels": 2}]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time():
+    torch.manual_seed(0)
+
+
+class TinyNet(nn.Module):
+    """The smallest thing with a map and a vector, of different widths."""
+
+    map_width, width = 6, 10
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 10)
+
+    def features(self, x):
+        feature_map = self.conv(x).relu()
+        return feature_map, self.linear(feature_map.mean((2, 3)))
+
+
+def tiny(awake=True, **changes):
+    """awake: the encoding's last layer is not zero, as after some training."""
+    model = HiMapper(TinyNet(), 5, HiMapperConfig(**{**SMALL, **changes}))
+    if awake:
+        nn.init.normal_(model.mapper.encoding.back[-1].weight)
+    return model
+
+
+def images(*shape):
+    return torch.randn(*(shape or (2, 3, 16, 24)))
+
+
+# -- the tree ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (4, 2, 1), (6, 3)])
+def test_every_two_nodes_share_a_parent_one_level_up(sizes):
+    parents, levels = tree_parents(sizes), tree_levels(sizes)
+    assert torch.bincount(levels).tolist() == list(sizes)
+    assert (parents < 0).tolist() == (levels == len(sizes) - 1).tolist()
+    children = parents >= 0
+    assert (levels[parents[children]] == levels[children] + 1).all()
+    assert torch.bincount(parents[children], minlength=sum(sizes))[sizes[0] :].tolist() == [2] * sum(sizes[1:])
+    assert (parents[children].diff() >= 0).all()  # siblings side by side
+
+
+def test_moments_of_a_mixture_are_those_of_its_samples():
+    mean, variance = torch.randn(8, 3), torch.rand(8, 3) + 0.1
+    count = 50_000
+    child = torch.arange(8).reshape(4, 2).gather(1, torch.randint(2, (4, count)))
+    draws = mean[child] + variance[child].sqrt() * torch.randn(4, count, 3)
+    expected_mean, expected_variance = mixture_moments(mean, variance)
+    assert_close(draws.mean(1), expected_mean, atol=0.03, rtol=0)
+    assert_close(draws.var(1), expected_variance, atol=0.05, rtol=0.02)
+
+
+def test_draws_of_a_node_have_its_moments_at_every_level():
+    tree = Tree(SIZES, 3, probabilistic=True)
+    nn.init.normal_(tree.log_variance, std=0.5)
+    nn.init.normal_(tree.mean)
+    draws = tree.sample(20_000).unflatten(1, (len(SIZES), SIZES[0])).unbind(1)
+    for level, size, (mean, variance) in zip(draws, SIZES, tree.moments(), strict=True):
+        assert level.unflatten(1, (size, -1)).shape[2] == SIZES[0] // size  # 2^(l-1) draws a node
+        of_node = level.unflatten(1, (size, -1)).transpose(1, 2).flatten(0, 1)
+        assert_close(of_node.mean(0), mean, atol=0.06, rtol=0)
+        assert_close(of_node.var(0), variance, atol=0.1, rtol=0.06)
+
+
+def test_a_parent_is_the_mixture_of_its_children_and_not_a_gaussian_in_between():
+    tree = Tree((4, 2), 3, probabilistic=True)
+    nn.init.constant_(tree.log_variance, -60.0)
+    assert_close(tree.sample(1)[0, 4:], tree.mean)  # one draw at each child, and none where there is no child
+
+
+def test_gradients_reach_every_leaf_through_draws():
+    tree = Tree(SIZES, 3, probabilistic=True)
+    (tree.sample(2)[:, -SIZES[0] :].square().sum()).backward()  # the top level alone
+    assert (tree.mean.grad != 0).all()
+    assert (tree.log_variance.grad != 0).all()
+
+
+def test_leaves_start_in_sibling_pairs_that_draws_tell_apart():
+    tree = Tree(SIZES, 64, probabilistic=True)
+    distance = torch.cdist(tree.mean, tree.mean).detach().fill_diagonal_(math.inf)
+    assert distance.argmin(1).tolist() == [k ^ 1 for k in range(SIZES[0])]
+    draws = tree.sample(50)[:, : SIZES[0]].detach()
+    nearest = torch.cdist(draws, tree.mean.detach().expand(50, -1, -1)).argmin(-1)
+    assert (nearest // 2 == torch.arange(SIZES[0]) // 2).all()
+
+
+def test_kl_is_that_of_torch():
+    mean, variance = torch.randn(4, 7, dtype=torch.float64), torch.rand(4, 7, dtype=torch.float64) + 0.01
+    assert_close(kl_to_standard(mean, variance), kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0)))
+    model = tiny().train()
+    mean, variance = model.mapper.tree.moments()[-1]
+    assert_close(model(images())[1].kl, kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0)).mean())
+
+
+# -- the contrastive loss ----------------------------------------------------------------------------------------------
+
+
+def slow_contrast(points, sizes, manifold, sign=-1.0):
+    """The definition, child by child. sign = +1 is the paper's as printed."""
+    losses = []
+    for image in points:
+        levels = image.split(sizes)
+        for children, above in itertools.pairwise(levels):
+            for i, child in enumerate(children):
+                parent = sign * manifold.dist(child, above[i // 2])
+                others = [sign * manifold.dist(child, other) for j, other in enumerate(children) if j != i]
+                losses.append(torch.stack([parent, *others]).logsumexp(0) - parent)
+    return torch.stack(losses).mean()
+
+
+def contrast(points, sizes, manifold):
+    return hierarchical_contrast(points, tree_parents(sizes), tree_levels(sizes), manifold)
+
+
+@pytest.mark.parametrize("manifold", SPACES, ids=str)
+@pytest.mark.parametrize("sizes", [(8, 4, 2), (4, 2, 1)])
+def test_contrast_is_its_definition(manifold, sizes):
+    points = manifold.random(2, sum(sizes), 5, dtype=torch.float64)
+    assert_close(contrast(points, sizes, manifold), slow_contrast(points, sizes, manifold), rtol=1e-7, atol=0)
+
+
+class Given:
+    """A "manifold" of given distances."""
+
+    def __init__(self, sign):
+        self.distances, self.sign = (1 + torch.rand(1, sum(SIZES), sum(SIZES))).requires_grad_(), sign
+
+    def pairwise(self, x, y):
+        return -self.sign * self.distances
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_shorter_to_the_parent_and_longer_within_the_level_is_better_and_the_printed_sign_says_the_opposite(sign):
+    given = Given(sign)
+    contrast(torch.zeros(1, sum(SIZES), 1), SIZES, given).backward()
+    slope, parents, levels = given.distances.grad[0], tree_parents(SIZES), tree_levels(SIZES)
+    children = torch.arange(sum(SIZES))[parents >= 0]
+    rivals = (levels[:, None] == levels) & (parents >= 0)[:, None] & ~torch.eye(sum(SIZES), dtype=torch.bool)
+    assert (-sign * slope[children, parents[children]] > 0).all()
+    assert (-sign * slope[rivals] < 0).all()
+    rivals[children, parents[children]] = True
+    assert (slope[~rivals] == 0).all()  # nothing else counts
+
+
+def distances(points, manifold):
+    """Mean distance to the parent, mean distance within levels."""
+    parents, levels = tree_parents(SIZES), tree_levels(SIZES)
+    apart, children = manifold.pairwise(points, points), torch.arange(sum(SIZES))[parents >= 0]
+    within = (levels[:, None] == levels) & ~torch.eye(sum(SIZES), dtype=torch.bool)
+    return apart[:, children, parents[children]].mean().item(), apart[:, within].mean().item()
+
+
+def published_contrast(points, manifold):
+    parts, levels = [], points.split(SIZES, 1)
+    for children, above in itertools.pairwise(levels):
+        own = torch.eye(children.shape[1])
+        logits = manifold.pairwise(children, children) * (1 - own) + manifold.pairwise(children, above.repeat_interleave(2, 1)) * own
+        parts.append(F.cross_entropy(logits.flatten(0, 1), torch.arange(children.shape[1]).repeat(len(points)), reduction="sum"))
+    return sum(parts) / sum(SIZES[:-1]) / len(points)
+
+
+def test_published_contrast_is_the_definition_with_the_printed_sign():
+    points = Lorentz(1.0).random(1, sum(SIZES), 5)
+    assert_close(published_contrast(points, Lorentz(1.0)), slow_contrast(points, SIZES, Lorentz(1.0), sign=1.0))
+
+
+def descend(loss, manifold, dim, std, steps):
+    """Distances at the start and after gradient descent on random nodes."""
+    v = (std * torch.randn(2, sum(SIZES), dim)).requires_grad_()
+    start = distances(manifold.lift(v).detach(), manifold)
+    for _ in range(steps):
+        (gradient,) = torch.autograd.grad(loss(manifold.lift(v)), v)
+        v.data -= 2.0 * gradient  # of a mean over 112 children
+    return start, distances(manifold.lift(v).detach(), manifold)
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
+@pytest.mark.parametrize(("dim", "std"), [(8, 0.5), (8, 1.0), (128, 0.1)])
+def test_descent_brings_parents_and_children_together_and_levels_apart_and_the_printed_sign_does_the_opposite(manifold, dim, std):
+    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, dim, std, 30)
+    assert parent_after < 0.9 * parent
+    assert level_after > 1.05 * level
+    (parent, level), (parent_after, level_after) = descend(lambda x: published_contrast(x, manifold), manifold, dim, std, 30)
+    assert parent_after > 1.1 * parent
+    assert level_after < 0.9 * level
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
+def test_a_tree_in_order_may_grow_but_keeps_children_nearer_to_parents(manifold):
+    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, 8, 0.5, 150)
+    assert parent_after / level_after < 0.5 * parent / level  # the ratio: in the long run both distances may grow
+
+
+@pytest.mark.parametrize("manifold", SPACES, ids=str)
+@pytest.mark.parametrize("sizes", [SIZES, (4, 2, 1)])
+def test_gradients_are_finite_where_nodes_coincide(manifold, sizes):
+    v = torch.zeros(2, sum(sizes), 5, requires_grad=True)
+    contrast(manifold.lift(v), sizes, manifold).backward()
+    assert v.grad.isfinite().all()
+
+
+# -- the space of nodes ------------------------------------------------------------------------------------------------
+
+
+def test_curvature_starts_at_one_and_stays_between_a_tenth_and_ten():
+    space = NodeSpace()
+    assert space.c.item() == 1
+    for log_ratio, c in [(-1e3, 0.1), (1e3, 10.0)]:
+        nn.init.constant_(space.log_ratio, log_ratio)
+        assert space.c.item() == pytest.approx(c, rel=1e-5)
+
+
+@pytest.mark.parametrize("log_ratio", [-5.0, 0.0, 5.0])
+def test_points_lie_on_the_hyperboloid_as_far_out_as_they_were_told(log_ratio):
+    model = tiny().eval().double()
+    nn.init.constant_(model.mapper.manifold.log_ratio, log_ratio)
+    nodes = torch.randn(2, 14, TinyNet.width, dtype=torch.float64)
+    points, manifold = model.mapper.points(nodes), model.mapper.manifold
+    product = points.square().sum(-1, keepdim=True) - manifold.time(points).square()
+    assert_close(product, (-1 / manifold.c).expand_as(product))
+    assert_close(manifold.dist0(points), model.mapper.to_tangent(nodes).norm(dim=-1))
+
+
+def test_points_are_fp32_under_autocast_and_the_loss_is_finite():
+    model = tiny().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, loss = model(images())
+        assert model.mapper.points(torch.randn(1, 14, TinyNet.width)).dtype == torch.float32
+    assert logits.isfinite().all()
+    assert loss.total.isfinite()
+    loss.total.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def test_inference_is_deterministic_and_training_is_not():
+    model, x = tiny(), images()
+    model.eval()
+    assert torch.equal(model(x), model(x))
+    model.train()
+    assert not torch.equal(model(x)[0], model(x)[0])
+    vectors = tiny(probabilistic=False).train()
+    assert torch.equal(vectors(x)[0], vectors(x)[0])
+
+
+def test_each_image_is_its_own():
+    model, x = tiny().eval(), images(3, 3, 16, 16)
+    assert_close(model(x[1:2]), model(x)[1:2])
+
+
+def test_total_loss_weighs_its_parts():
+    _, loss = tiny(contrast_weight=0.5, kl_weight=0.25).train()(images())
+    assert_close(loss.total, 0.5 * loss.contrast + 0.25 * loss.kl)
+    assert tiny(probabilistic=False).train()(images())[1].kl == 0
+
+
+def test_equal_queries_of_a_level_are_one():
+    """Why inference asks once a node: N queries a level, 2^(l-1) of them equal, would find the same."""
+    mapper = tiny().mapper
+    queries, places = mapper.tree.means(), torch.randn(2, 12, TinyNet.map_width)
+    copies = 2**mapper.levels
+    many = mapper.decomposition(queries.repeat_interleave(copies, 0)[None], mapper.levels.repeat_interleave(copies), places)
+    once = mapper.decomposition(queries[None], mapper.levels, places)
+    assert_close(many, once.repeat_interleave(copies, 1))
+
+
+def test_levels_do_not_see_each_other():
+    mapper = tiny().mapper
+    queries, places = mapper.tree.means(), torch.randn(2, 12, TinyNet.map_width)
+    changed = torch.where((mapper.levels == 1)[:, None], queries + 1, queries)
+    before, after = (mapper.decomposition(q[None], mapper.levels, places) for q in (queries, changed))
+    same = (before == after).all(-1).all(0)
+    assert same.tolist() == (mapper.levels != 1).tolist()
+
+
+def test_draws_without_spread_are_means():
+    """Training at zero variance, and with leaves alike below every top node, is inference."""
+    model, x = tiny().train(), images()
+    with torch.no_grad():
+        model.mapper.tree.log_variance.fill_(-80.0)
+        model.mapper.tree.mean.copy_(model.mapper.tree.mean[::4].repeat_interleave(4, 0))
+    assert_close(model(x)[0], model.eval()(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", ABLATIONS, ids=str)
+def test_every_parameter_learns_and_no_gradient_is_nan(changes):
+    model = tiny(**changes).train()
+    logits, loss = model(images())
+    (F.cross_entropy(logits, torch.tensor([0, 1])) + loss.total).backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.isfinite().all(), name
+        assert p.grad.any() or model.config.sizes[-1] == 1, name  # of a lone node there is nothing to choose
+
+
+@pytest.mark.parametrize("geometry", ["lorentz", "euclidean"])
+def test_no_gradient_is_nan_at_zero(geometry):
+    model = tiny(geometry=geometry).train()
+    for p in (*model.backbone.parameters(), model.mapper.to_tangent.weight, model.mapper.tree.mean):
+        nn.init.zeros_(p)  # a map and a vector of zeros, all nodes at the origin
+    logits, loss = model(torch.zeros(2, 3, 16, 16))
+    (F.cross_entropy(logits, torch.tensor([0, 1])) + loss.total).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_it_learns():
+    model, x, y = tiny(awake=False).train(), images(8, 3, 16, 16), torch.arange(8) % 5
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(15):
+        logits, loss = model(x)
+        whole = F.cross_entropy(logits, y) + loss.total
+        optimizer.zero_grad()
+        whole.backward()
+        optimizer.step()
+        losses.append(whole.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("size", [(4, 4), (5, 7), (37, 53)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_any_size_and_a_batch_of_one(size, batch):
+    model = tiny().train()
+    assert model(images(batch, 3, *size))[0].shape == (batch, 5)
+    assert model.eval()(images(batch, 3, *size)).shape == (batch, 5)
+
+
+def test_hierarchy_is_a_tree_with_a_picture_for_each_node():
+    model, x = tiny().eval(), images(2, 3, 16, 24)
+    tree = model.hierarchy(x)
+    assert tree.attention.shape == (2, 14, 4, 6)
+    assert_close(tree.attention.sum((2, 3)), torch.ones(2, 14))
+    assert tree.points.shape == (2, 14, 16)
+    assert tree.parents.tolist() == [8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, -1, -1]
+    assert tree.levels.tolist() == [0] * 8 + [1] * 4 + [2] * 2
+    assert tree.manifold is model.mapper.manifold
+    assert not tree.points.requires_grad
+    moved = model.hierarchy(x.roll(4, 3)).attention  # one place to the right: attention has no notion of place
+    assert_close(moved, tree.attention.roll(1, 3), atol=1e-5, rtol=1e-4)
+    with pytest.raises(UserError, match=r"eval\(\)"):
+        model.train().hierarchy(x)
+
+
+def test_state_comes_back():
+    model, other, x = tiny().eval(), tiny().eval(), images()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(x), other(x))
+    pointers = [p.data_ptr() for p in model.state_dict().values()]
+    assert len(set(pointers)) == len(pointers)  # safetensors stores no tensor twice
+
+
+def test_what_timm_users_expect():
+    model = tiny().eval()
+    model.reset_classifier(7)
+    assert model(images()).shape == (2, 7)
+    assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
+    assert {"mapper.tree.mean"} <= model.no_weight_decay()
+    assert tiny(probabilistic=False).no_weight_decay() == {"mapper.tree.mean"}
+
+
+def test_inference_compiles_and_exports_whole():
+    model, x = tiny(leaves=4, levels=2).eval(), images()
+    torch.compiler.reset()
+    assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},)).module()
+    for batch in (1, 5):
+        x = images(batch, 3, 16, 24)
+        assert_close(exported(x), model(x))
+
+
+def test_training_step_compiles_whole():
+    model, x = tiny(leaves=4, levels=2, probabilistic=False).train(), images()  # no draws, so that both see the same
+    torch.compiler.reset()
+    logits, loss = torch.compile(model, fullgraph=True, backend="aot_eager")(x)
+    expected, expected_loss = model(x)
+    assert_close(logits, expected)
+    assert_close(loss.total, expected_loss.total)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"leaves": 30}, "multiple of 8"),
+        ({"leaves": 4}, "multiple of 8"),
+        ({"levels": 1}, "at least 2"),
+        ({"geometry": "spherical"}, "lorentz or euclidean"),
+        ({"heads": 3}, "multiple"),
+    ],
+)
+def test_impossible_sizes_are_named(changes, words):
+    with pytest.raises(UserError, match=words):
+        HiMapperConfig(**changes)
+
+
+# -- backbones ---------------------------------------------------------------------------------------------------------
+
+
+def timm_swin():
+    models = pytest.importorskip("timm.models")
+    return models.SwinTransformer(img_size=32, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2), num_classes=5)
+
+
+def timm_vit(**options):
+    models = pytest.importorskip("timm.models")
+    return models.VisionTransformer(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=5, dynamic_img_size=True, **options)
+
+
+def timm_resnet():
+    models = pytest.importorskip("timm.models")
+    return models.ResNet(models.resnet.BasicBlock, (1, 1, 1, 1), channels=(4, 4, 8, 8), stem_width=4, num_classes=5)
+
+
+def torchvision_swin():
+    models = pytest.importorskip("torchvision.models")
+    return models.SwinTransformer([2, 2], 8, [1, 1], [1, 2], [4, 4], num_classes=5)
+
+
+def torchvision_vit():
+    models = pytest.importorskip("torchvision.models")
+    return models.VisionTransformer(32, 8, 1, 2, 16, 32, num_classes=5)
+
+
+def torchvision_mobilenet():
+    models = pytest.importorskip("torchvision.models")
+    return models.mobilenet_v3_small(num_classes=5)
+
+
+def hcformer():
+    return create_backbone("hcformer-nano-32", 5)
+
+
+POOLED = [timm_swin, timm_resnet, torchvision_swin, hcformer]
+BACKBONES = [*POOLED, timm_vit, torchvision_vit, torchvision_mobilenet]
+
+
+@pytest.mark.parametrize("build", BACKBONES)
+def test_a_new_plug_in_leaves_the_backbone_as_it_is(build):
+    """With its classifier: so a pretrained model starts at its own accuracy."""
+    model, x = build().eval(), images(2, 3, 32, 32)
+    expected = model(x)
+    assert_close(HiMapper(model, 5, HiMapperConfig(**SMALL)).eval()(x), expected)
+
+
+@pytest.mark.parametrize("build", BACKBONES)
+def test_backbones_train_with_another_number_of_classes(build):
+    model = HiMapper(build(), 3, HiMapperConfig(**SMALL)).train()
+    logits, loss = model(images(2, 3, 32, 32))
+    assert logits.shape == (2, 3)
+    (logits.sum() + loss.total).backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize("build", POOLED)
+def test_maps_that_are_pooled_have_the_vector_as_their_mean(build):
+    backbone, _ = adapt(build().eval())
+    feature_map, v = backbone.features(images(2, 3, 32, 32))
+    assert feature_map.shape[1] == backbone.map_width
+    assert_close(feature_map.mean((2, 3)), v)
+
+
+@pytest.mark.parametrize("build", [timm_swin, timm_vit, timm_resnet, torchvision_swin, hcformer])
+def test_maps_have_the_pictures_height_and_width(build):
+    model = build()
+    if build is timm_swin:
+        model.set_input_size(img_size=(32, 48), window_size=4)
+    height, width = adapt(model.eval())[0].features(images(1, 3, 32, 48))[0].shape[2:]
+    assert 2 * width == 3 * height or (height, width) == (1, 2)
+
+
+@pytest.mark.parametrize("build", [timm_vit, torchvision_vit])
+def test_tokens_become_a_map_row_by_row_without_cls(build, monkeypatch):
+    model, tokens = build().eval(), torch.arange(17.0).expand(16, -1).mT[None]
+    backbone, _ = adapt(model)
+    monkeypatch.setattr(*((model, "forward_features") if build is timm_vit else (model.encoder.ln, "forward")), lambda _: tokens)
+    feature_map, v = backbone.features(images(1, 3, 32, 32))
+    assert feature_map[0, 0].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]
+    assert v.shape == (1, 16)
+    assert build is timm_vit or (v == 0).all()  # timm's head norms it
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg11", "densenet121"])
+def test_names_need_a_library_and_models_a_pooled_map(name):
+    with pytest.raises(UserError, match=f"timm:resnet50, torchvision:resnet50|{name}"):
+        HiMapper(name, 5)
+    models = pytest.importorskip("torchvision.models")
+    if name != "resnet50":
+        with torch.device("meta"), pytest.raises(UserError, match=r"features\(x\)"):
+            HiMapper(models.get_model(name), 5)
+
+
+@pytest.mark.parametrize(("library", "wrong", "near"), [("timm", "resnet5O", "timm:resnet50"), ("torchvision", "swin_tt", "torchvision:swin_t")])
+def test_unknown_names_get_near_matches_in_one_line(library, wrong, near):
+    pytest.importorskip(library)
+    with pytest.raises(UserError, match=near) as error:
+        HiMapper(f"{library}:{wrong}", 5)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_missing_library_is_named(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setitem(sys.modules, f"{library}.models", None)
+    with pytest.raises(UserError, match=f"pip install {library}"):
+        HiMapper(f"{library}:resnet18", 5)
+
+
+def test_weights_are_fetched_only_when_asked_for_and_never_unpickled(monkeypatch):
+    zoo = pytest.importorskip("torchvision.models")
+    asked, net = [], zoo.resnet18()
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda url, **options: asked.append(options) or net.state_dict())
+    create_backbone("torchvision:resnet18", 5)
+    assert not asked
+    model = HiMapper("torchvision:resnet18", 5, HiMapperConfig(**SMALL), pretrained=True)
+    assert [options["weights_only"] for options in asked] == [True]
+    assert_close(model.backbone.trunk[0].weight, net.conv1.weight)
+    assert_close(create_backbone("torchvision:resnet18", 5, pretrained=True).fc.weight, net.fc.weight)
+
+
+def test_weights_out_of_reach_are_a_user_error(monkeypatch):
+    pytest.importorskip("torchvision")
+
+    def offline(*_, **__):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
+    with pytest.raises(UserError, match="no route to host") as error:
+        HiMapper("torchvision:resnet18", 5, pretrained=True)
+    assert "\n" not in str(error.value)
+
+
+# -- overhead ----------------------------------------------------------------------------------------------------------
+
+NAMED = [
+    ("resnet50", 224),
+    ("efficientnet_b4", 380),
+    ("deit_tiny_patch16_224", 224),
+    ("deit_small_patch16_224", 224),
+    ("deit_base_patch16_224", 224),
+    ("swin_tiny_patch4_window7_224", 224),
+    ("swin_small_patch4_window7_224", 224),
+]
+
+
+@pytest.mark.parametrize(("name", "size"), NAMED)
+def test_overhead_on_the_papers_backbones(name, size):
+    """Parameters as published, 1.5 to 3.3 million. Published GMACs, 0.1 to 0.2, are the ceiling: one query a node needs fewer."""
+    pytest.importorskip("timm")
+    with torch.device("meta"):  # counts need no numbers
+        model = HiMapper(f"timm:{name}", 1000)
+    cost = overhead(model, size)
+    assert 1.5 <= round(cost.parameters / 1e6, 1) <= 3.3
+    assert 0.03 < cost.gmacs < 0.2
+
+
+def test_overhead_is_the_plug_ins_alone_and_changes_nothing():
+    model = tiny().train()
+    model.backbone.eval()
+    state, modes = {k: v.clone() for k, v in model.state_dict().items()}, [m.training for m in model.modules()]
+    cost = overhead(model, (16, 24))
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    parameters = sum(p.numel() for p in model.parameters())
+    assert cost.parameters == parameters - sum(p.numel() for p in (*model.backbone.parameters(), *model.head.parameters()))
+    nodes, places, w = 14, 24, 16  # products by hand, in multiply-adds
+    layer = 14 * w * w
+    find = places * (6 + 2 * w) * w + nodes * 10 * w + nodes * layer + 2 * nodes * places * w + 2 * nodes * nodes * w + nodes * w * 10
+    encode = nodes * 10 * w + 10 * w * 2 + 3 * (10 * w * w + 2 * w * w + 2 * w * w) + nodes * 4 * w * w + (4 * nodes + 2 * 3) * w
+    assert cost.gmacs * 1e9 == pytest.approx(find + encode, rel=0.03)
+    assert overhead(model, (32, 24)).gmacs > cost.gmacs
+
+
+def test_mapper_alone_enriches_the_vector_of_any_map():
+    mapper = Mapper(6, 10, HiMapperConfig(**SMALL)).eval()
+    assert mapper(torch.randn(2, 6, 3, 5), torch.randn(2, 10)).shape == (2, 10)

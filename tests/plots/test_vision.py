@@ -1,0 +1,408 @@
+"""Pictures of what vision models see show what they were given: colours are shares, dots are centres, thumbnails are attention, edges are parents."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from PIL import Image
+from torch import nn
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz
+from horosphere.measure.vision import branches, cluster_levels, mean_point, node_names, tree_numbers
+from horosphere.models.hcformer import HCFormer, HCFormerConfig
+from horosphere.models.himapper import HiMapper, HiMapperConfig, tree_levels, tree_parents
+from horosphere.nn.clustering import pool
+from horosphere.plots import explain as explain_module
+from horosphere.plots import report as report_module
+from horosphere.plots import vision
+from horosphere.plots.explain import add_explanation, explain, look, pictures, tree_rows
+from horosphere.plots.report import Report
+from horosphere.plots.style import BRANCHES, render
+from horosphere.plots.vision import blend, draw_clusters, draw_coarse_to_fine, draw_nodes, draw_tree, heat, palette, sharpen
+from horosphere.train.images import train_images
+from tests.data.pictures import write_npz
+from tests.train.tiny_images import small
+
+rng = np.random.default_rng(0)
+TINY = {
+    "blocks": (1, 2), "dims": (8, 8), "heads": (2, 5), "head_width": 4, "mlp_ratios": (1, 1), "windows": (2, 1), "patch_centres": (4, 4),
+    "window_centres": (4, 0), "image_size": 16, "stem_kernel": 2, "stem_stride": 2, "num_classes": 3,
+}  # fmt: skip
+
+
+def former(**changes):
+    torch.manual_seed(0)
+    return HCFormer(HCFormerConfig(**TINY | changes)).eval()
+
+
+class Conv(nn.Conv2d):
+    """A backbone that is one convolution."""
+
+    map_width = width = 8
+
+    def __init__(self):
+        super().__init__(3, 8, 4, 4)
+
+    def features(self, x):
+        found = self(x)
+        return found, found.mean((2, 3))
+
+
+def mapper(**changes):
+    torch.manual_seed(0)
+    return HiMapper(Conv(), 3, HiMapperConfig(**{"leaves": 8, "levels": 3, "width": 8, "heads": 2} | changes)).eval()
+
+
+def photo(height=16, width=16):
+    return rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def panels(figure):
+    """All axes but the one beneath."""
+    return [axes for axes in figure.axes if axes.images]
+
+
+def words(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def overlapping(figure):
+    figure.draw_without_rendering()
+    shown = [text for axes in figure.axes for text in axes.texts if text.get_text()]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
+    return [(a, b) for i, (a, one) in enumerate(boxes) for b, other in boxes[:i] if one.overlaps(other)]
+
+
+# -- clusters -----------------------------------------------------------------------------------------------------------
+
+
+def test_levels_go_from_coarse_to_fine_and_hold_the_shares_of_the_last_block():
+    model, x = former(), torch.randn(3, 16, 16)
+    levels, maps = cluster_levels(model, x), model.cluster_maps(x[None])
+    assert [(level.stage, level.level) for level in levels] == [(2, "patches"), (1, "windows"), (1, "patches")]
+    for level, shares in zip(levels, (maps[1][-1].patch, maps[0][-1].window, maps[0][-1].patch), strict=True):
+        np.testing.assert_allclose(level.shares, shares[0].numpy())
+        np.testing.assert_allclose(level.shares.sum(1), 1, rtol=1e-5)
+    assert [level.geometry for level in levels] == ["euclidean", "lorentz", "euclidean"]
+    assert [level.cell for level in levels] == [(4, 4), (8, 8), (2, 2)]
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (24, 32)])
+def test_centres_sit_in_the_middle_of_what_they_are_means_of(height, width):
+    model = former()
+    for level in cluster_levels(model, torch.randn(3, height, width)):
+        stride = model.config.strides[level.stage - 1]
+        rows, columns = height // stride, width // stride
+        at = torch.stack(torch.meshgrid(torch.arange(rows) + 0.5, torch.arange(columns) + 0.5, indexing="ij"), -1)[None]
+        side = round(len(level.seats) ** 0.5)
+        np.testing.assert_allclose(level.seats, stride * pool(at, (side, side))[0].flatten(0, 1))
+        counts = np.bincount(level.seat_centre)
+        assert (counts == len(level.seats) / level.centres).all()
+
+
+def test_windows_that_do_not_fit_end_beyond_the_picture_and_so_do_their_centres():
+    for level in cluster_levels(former(), torch.randn(3, 10, 6)):  # maps of 5 x 3 and 3 x 2
+        assert (level.seats < (10, 6)).all()
+        assert [edge.tolist() for edge in level.edges] == ([[0, 6], [0, 4]] if level.stage == 1 else [[0], [0]])
+        assert blend(level.shares[0], level.cell, photo(10, 6) / 255, 1.0).shape == (10, 6, 3)
+        assert np.isfinite(level.spread).all()
+
+
+def test_shifted_windows_are_drawn_where_they_are():
+    levels = cluster_levels(former(hierarchy="shifted", blocks=(2, 1)), torch.randn(3, 16, 16))
+    assert [level.level for level in levels] == ["patches", "patches"]
+    assert levels[1].edges[0].tolist() == [4, 12]  # windows of 8 pixels, moved by half of one
+    assert sorted({tuple(seat) for seat in levels[1].seats.tolist()})[0] == (2, 2)
+
+
+def test_spread_counts_centres():
+    level = cluster_levels(former(), torch.randn(3, 16, 16))[0]
+    one = np.zeros_like(level.shares)
+    one[:, 2] = 1
+    for shares, count in ((one, 1), (np.full_like(one, 0.25), 4)):
+        np.testing.assert_allclose(vision.ClusterMap(**vars(level) | {"shares": shares}).spread, count)
+
+
+@pytest.mark.parametrize("count", [1, 4, 16, 49])
+def test_colours_are_told_apart(count):
+    colors = palette(count)
+    assert colors.shape == (count, 3)
+    np.testing.assert_allclose(colors[: len(BRANCHES)], [to_rgb(color) for color in BRANCHES[:count]])
+    lab = vision._oklab(colors)
+    distance = np.linalg.norm(lab[:, None] - lab, axis=-1) + 9 * np.eye(count)
+    assert distance.min() > 0.06  # three times what is just seen
+    np.testing.assert_allclose(vision._oklab(np.eye(3)), [[0.628, 0.225, 0.126], [0.866, -0.234, 0.179], [0.452, -0.032, -0.312]], atol=1e-3)
+
+
+def test_sharper_shares_keep_their_order_and_decided_ones_stay():
+    soft = rng.dirichlet(np.full(16, 300.0), (2, 5, 5)).transpose(0, 3, 1, 2)
+    sharp, power = sharpen(soft)
+    assert power > 1
+    np.testing.assert_array_equal(sharp.argsort(1), soft.argsort(1))
+    np.testing.assert_allclose(sharp.sum(1), 1)
+    assert sharp.max(1).mean() > 2 * soft.max(1).mean()
+    decided = rng.dirichlet(np.full(4, 0.05), (1, 5, 5)).transpose(0, 3, 1, 2)
+    same, power = sharpen(decided)
+    assert power == 1
+    np.testing.assert_allclose(same, decided)
+    assert np.isfinite(sharpen(np.full((1, 4, 2, 2), 0.25))[0]).all()
+
+
+def test_a_place_has_the_mixed_colour_of_its_centres():
+    shares = np.zeros((4, 2, 2))
+    shares[0, 0, 0] = shares[1, 0, 1] = 1
+    shares[2:, 1] = 0.5
+    image = blend(shares, (4.0, 4.0), np.zeros((16, 16, 3)), 2.0)
+    colors = palette(4)
+    for place, color in (((0, 0), colors[0]), ((7, 15), colors[1]), ((8, 3), colors[2:].mean(0))):
+        np.testing.assert_allclose(image[place] - image[place].mean(), vision.TINT * (color - color.mean()))
+    bright = blend(shares, (4.0, 4.0), np.ones((16, 16, 3)), 2.0)
+    assert (bright > image).all()
+
+
+@pytest.mark.parametrize("size", [(16, 16), (24, 12)])
+def test_every_head_has_a_panel_and_no_words_overlap(size, tmp_path):
+    levels, picture = cluster_levels(former(), torch.randn(3, *size)), photo(3 * size[0], 3 * size[1])
+    figure = draw_clusters(levels[:1], picture, size[0], tmp_path / "a.svg")
+    assert len(panels(figure)) == 1 + 5  # the key and five heads
+    assert any(re.fullmatch(r"head 5: \d\.\d of 4 centres", word) for word in words(figure))
+    key = panels(figure)[0]
+    np.testing.assert_allclose(key.collections[0].get_offsets(), 3 * levels[0].seats[:, ::-1] - 0.5)
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    both = draw_clusters(levels[1:], picture, size[0])
+    assert len(panels(both)) == 2 * (1 + 2)
+    for drawn in (figure, both, draw_coarse_to_fine(levels, picture, size[0])):
+        assert drawn.get_figwidth() * 96 <= 900
+        assert not overlapping(drawn)
+    assert len(panels(drawn)) == 1 + len(levels)
+
+
+# -- the tree -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(8, 4, 2), (4, 2, 1), (6, 3), (64, 32)])
+def test_names_and_branches_follow_the_parents(sizes):
+    parents = tree_parents(sizes)
+    names, branch = node_names(parents), branches(parents)
+    assert len(set(names)) == len(names)
+    for node, parent in enumerate(parents.tolist()):
+        if parent >= 0:
+            assert names[node][:-1] == names[parent]
+            assert branch[node] == branch[parent]
+    assert branch[-sizes[-1] :].tolist() == list(range(sizes[-1]))
+    assert names[0] == "A" + "1" * (len(sizes) - 1)
+    assert names[1].endswith("2")
+
+
+def test_numbers_of_the_tree():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 16))
+    tree.attention = torch.zeros_like(tree.attention)
+    tree.attention[:, :, 0, :2] = 0.5  # two of sixteen places
+    m, points = tree.manifold, tree.points[0].detach()
+    top, middle, leaves = tree_numbers(tree)
+    assert (top.nodes, middle.nodes, leaves.nodes) == (2, 4, 8)
+    assert top.seen == pytest.approx(2 / 16)
+    assert top.to_parent is None
+    assert top.to_others == pytest.approx(m.dist(points[12], points[13]).item(), rel=1e-4)
+    assert leaves.to_parent == pytest.approx(m.dist(points[:8], points[tree.parents[:8]]).mean().item(), rel=1e-4)
+    assert middle.to_origin == pytest.approx(m.dist0(points[8:12]).mean().item(), rel=1e-4)
+    assert [row[0] for row in tree_rows(tree)] == ["top", "2", "leaves"]
+    assert tree_rows(tree)[0][4] == "—"
+    assert tree_numbers(mapper(leaves=2, levels=2).hierarchy(torch.randn(1, 3, 16, 16)))[0].to_others is None  # one node at the top
+
+
+@pytest.mark.parametrize("m", [Lorentz(c=0.5), Lorentz(c=4.0), Euclidean()])
+@pytest.mark.parametrize("std", [0.1, 1.0, 4.0])
+def test_the_mean_has_as_much_on_every_side(m, std):
+    torch.manual_seed(0)
+    points = m.lift(std * torch.randn(30, 6, dtype=torch.float64) + 0.5)
+    mean = mean_point(points, m)
+    towards = m.log(mean.expand_as(points), points)
+    assert float(m.norm(mean, towards.mean(0))) < 1e-3 * float(m.dist(mean.expand_as(points), points).mean())
+
+
+def test_heat_is_warm_where_a_node_looks():
+    attention = torch.zeros(4, 4)
+    attention[1, 2] = 1
+    image = heat(attention, np.full((16, 16, 3), 0.5))
+    red = image[..., 0] - image[..., 2]
+    assert np.unravel_index(red.argmax(), red.shape) in [(y, x) for y in range(4, 8) for x in range(8, 12)]
+    assert red[12:, :4] == pytest.approx(0)
+    assert ((image >= 0) & (image <= 1)).all()
+    even = heat(torch.full((4, 4), 1 / 16), np.full((16, 16, 3), 0.5))
+    assert (even[..., 0] - even[..., 2]).max() < 0.8 * red.max()  # everywhere alike is pale
+    assert np.isfinite(heat(torch.zeros(2, 2), np.zeros((4, 4, 3)))).all()
+
+
+def inches(figure, axes):
+    """left, top, right, bottom"""
+    box, (width, height) = axes.get_position(), figure.get_size_inches()
+    return box.x0 * width, (1 - box.y1) * height, box.x1 * width, (1 - box.y0) * height
+
+
+@pytest.mark.parametrize(
+    ("leaves", "levels", "size"), [(32, 4, (16, 16)), (8, 3, (16, 24)), (8, 2, (24, 16)), (2, 2, (16, 16)), (48, 2, (16, 16)), (32, 6, (16, 16))]
+)
+def test_the_tree_stands_level_by_level_and_nothing_overlaps(leaves, levels, size):
+    tree = mapper(leaves=leaves, levels=levels).hierarchy(torch.randn(1, 3, *size))
+    figure = draw_tree(tree, photo(*size))
+    _, _, *nodes = panels(figure)  # behind the picture and the scale
+    assert len(nodes) == len(tree.parents)
+    boxes = [inches(figure, axes) for axes in panels(figure)]
+    width, height = figure.get_size_inches()
+    assert all(left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes)
+    apart = [a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1] for i, a in enumerate(boxes) for b in boxes[:i]]
+    assert all(apart)
+    assert not overlapping(figure)
+    assert set(node_names(tree.parents)) <= set(words(figure))
+
+    by_name = {text.get_text(): text.get_position() for axes in figure.axes for text in axes.texts}
+    names = node_names(tree.parents)
+    for node, parent in enumerate(tree.parents.tolist()):
+        if parent >= 0:
+            assert by_name[names[node]][1] > by_name[names[parent]][1]  # children below; inches count downwards
+    edges = figure.axes[0].lines
+    assert len(edges) == int((tree.parents >= 0).sum()) + (tree.parents < 0).sum() * (leaves < 48)
+
+
+def test_an_edge_begins_at_the_parent_and_ends_at_the_child():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 16))
+    figure = draw_tree(tree, photo())
+    middle = {text.get_text(): text.get_position()[0] for axes in figure.axes for text in axes.texts}
+    ends = {(round(line.get_xdata()[0], 3), round(line.get_xdata()[-1], 3)) for line in figure.axes[0].lines}
+    for parent, child in (("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")):
+        assert (round(middle[parent], 3), round(middle[child], 3)) in ends
+
+
+@pytest.mark.parametrize("scale", [0.3, 30.0])
+@pytest.mark.parametrize("geometry", ["lorentz", "euclidean"])
+def test_nodes_on_the_disk_keep_their_distance_from_the_middle(geometry, scale):
+    tree = mapper(geometry=geometry).hierarchy(torch.randn(1, 3, 16, 16))
+    torch.manual_seed(0)
+    m = tree.manifold
+    tree.points = m.lift(scale * torch.randn(1, 14, 8, dtype=torch.float64) / 8**0.5).detach()
+    figure = draw_nodes(tree)
+    places = np.concatenate([c.get_offsets() for c in figure.axes[0].collections if len(c.get_offsets()) == 14])
+    radius = np.linalg.norm(places, axis=1)
+    assert 0.05 < np.median(radius) < 0.95
+    seen = m.translate(tree.points[0], -mean_point(tree.points[0], m)).detach()
+    if geometry == "lorentz":  # √c'·d/2 = artanh r for one c', which is no larger than c
+        ratio = 2 * np.arctanh(np.sort(radius)) / np.sort(m.dist0(seen).detach().numpy())
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
+        c = m.c.item()
+        assert ratio[0] <= np.sqrt(c) * (1 + 1e-4)
+        shown = " ".join(text.get_text() for text in figure.texts)
+        assert ("drawn with" in shown) == (ratio[0] < 0.99 * np.sqrt(c))
+    assert isinstance(m, Lorentz if geometry == "lorentz" else Euclidean)
+    named = {word for word in words(figure) if word}
+    assert named <= {name for name, level in zip(node_names(tree.parents), tree.levels, strict=True) if level}
+    assert "A" in named
+
+
+def test_one_image_at_a_time():
+    tree = mapper().hierarchy(torch.randn(2, 3, 16, 16))
+    for call in (tree_numbers, lambda t: draw_tree(t, photo()), draw_nodes):
+        with pytest.raises(UserError, match="a hierarchy of 2 images"):
+            call(tree)
+
+
+# -- explain ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained Hi-Mapper around an HCFormer: both kinds of pictures."""
+    folder = tmp_path_factory.mktemp("explain")
+    data = write_npz(folder / "data.npz")
+    settings = ["steps=2", "eval_every=none", "window_centres=4,1,1,0", "tree.leaves=4", "tree.levels=2", "tree.width=8", "tree.heads=2"]
+    train_images(small(data, *settings), folder / "run", quiet=True, device="cpu")
+    return folder / "run"
+
+
+@pytest.fixture
+def image(tmp_path):
+    path = tmp_path / "street.png"
+    Image.fromarray(photo(20, 30)).save(path)
+    return path
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Pictures of fewer pixels: quicker, and just as many."""
+    monkeypatch.setattr(report_module, "render", lambda figure, dpi=None: render(figure, dpi=30))
+    monkeypatch.setattr(explain_module, "SHOWN", 64)
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_run_and_a_picture_become_a_folder(run, image, tmp_path):
+    found, written = explain(run, image, tmp_path / "out")
+    assert sorted(tmp_path.joinpath("out").iterdir()) == sorted(written)
+    stages = [f"clusters-stage-{stage}.png" for stage in (1, 2, 3, 4)]
+    assert {path.name for path in written} == {"report.html", "clusters.png", *stages, "tree.png", "tree-disk.png"}
+    assert found.picture.shape == (64, 64, 3)
+    assert len(found.answers) == 4
+    assert sum(share for _, share in found.answers) == pytest.approx(1, abs=1e-5)
+    assert found.answers == sorted(found.answers, key=lambda answer: -answer[1])
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 7
+    assert all(heading in page for heading in ("street.png", "The answer", "Clusters, coarse to fine", "The tree of parts"))
+    assert all(caption.endswith(".") for *_, caption in pictures(found))
+    with pytest.raises(UserError, match="exists already"):
+        explain(run, image, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_page_of_a_model_that_was_never_trained(image, tmp_path):
+    state = torch.random.get_rng_state()
+    found, written = explain("hcformer-nano-32", image, tmp_path / "page.html", random_weights=True)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert written == [tmp_path / "page.html"]
+    assert found.answers == []
+    page = written[0].read_text(encoding="utf-8")
+    assert "random weights" in page
+    assert "The answer" not in page
+    assert "The tree" not in page
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_report_of_ones_own():
+    report = Report("mine")
+    add_explanation(report, look(mapper(), torch.randn(3, 16, 16), photo(), ["<a>", "b", "c"]))
+    assert "&lt;a&gt;" in report.html()
+    assert "Clusters" not in report.html()
+
+
+def test_mistakes_are_named_and_nothing_is_written(run, image, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no picture")
+    (tmp_path / "cut.png").write_bytes(image.read_bytes()[:200])
+    Image.new("RGBA", (8, 8)).save(tmp_path / "four.png")
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
+    before = sorted(tmp_path.iterdir())
+    cases = [
+        (run, "broken.jpg", {}, r"^broken.jpg: no readable picture \("),
+        (run, "cut.png", {}, r"^cut.png: no readable picture \("),
+        (run, "four.png", {}, r"^four.png: 4 channels \(RGBA, transparent\) instead of RGB or grey"),
+        (run, "deep.png", {}, r"^deep.png: 1 channels \(I;16\) instead of RGB or grey"),
+        (run, "absent.png", {}, "^absent.png: no such picture"),
+        (run, ".", {}, "no such picture"),
+        ("absent", image, {}, "^absent: no folder made by `horosphere train`"),
+        ("hcformer-nano-32", image, {}, "^hcformer-nano-32: a recipe, not a run"),
+        ("hcformer-nana", image, {"random_weights": True}, "^hcformer-nana: no recipe of a model of pictures.*hcformer-nano-32"),
+        ("helm-d-tiny", image, {"random_weights": True}, "^helm-d-tiny: no recipe of a model of pictures"),
+    ]
+    for model, picture, more, message in cases:
+        with pytest.raises(UserError, match=message) as caught:
+            explain(model, picture, "out", **more)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="Conv has neither clusters nor a tree"):
+        look(Conv(), torch.randn(3, 16, 16), photo())
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_levels_are_those_of_the_model():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 16))
+    assert torch.equal(tree.levels, tree_levels((8, 4, 2)))
