@@ -28,6 +28,7 @@ from horosphere.cli.superposition import add_commands as add_superposition
 from horosphere.errors import UserError
 
 LANGUAGE = ("helm", "llama", "deepseek")  # what names of language models begin with
+DENSE = ("semantic-fpn", "mask-rcnn")
 PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
 
 
@@ -242,7 +243,8 @@ def _train(args: argparse.Namespace) -> None:
     from horosphere.train.recipe import read_recipe
 
     kind = str(read_recipe(args.recipe, args.settings).get("model"))
-    return _train_language(args) if kind.startswith(LANGUAGE) else _train_images(args)
+    train = _train_language if kind.startswith(LANGUAGE) else _train_dense if kind in DENSE else _train_images
+    train(args)
 
 
 def _train_images(args: argparse.Namespace) -> None:
@@ -257,6 +259,19 @@ def _train_images(args: argparse.Namespace) -> None:
         rows = [["model", f"{recipe.model}, {about['parameters']:,} parameters" + ", in Hi-Mapper" * (recipe.tree is not None)]]
         rows += [["pictures", f"{about['pictures']['train']:,} to learn, {about['pictures']['valid']:,} to judge, {about['classes']} classes"]]
         rows += [[name, f"{result.evaluation[key]:.4f}"] for key, name in named.items() if key in result.evaluation]
+        rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
+        table([], [*rows, ["written", f"{args.out}/"]])
+
+
+def _train_dense(args: argparse.Namespace) -> None:
+    from horosphere.train.dense import DenseRecipe, train_dense
+
+    recipe = DenseRecipe.read(args.recipe, args.settings)
+    args.out = args.out or str(Path("runs") / stem(args.recipe))
+    result = train_dense(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
+    if is_main():
+        rows = [["model", f"{recipe.model} on {recipe.backbone}"]]
+        rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in result.evaluation.items() if isinstance(value, float)]
         rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
         table([], [*rows, ["written", f"{args.out}/"]])
 

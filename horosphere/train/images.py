@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from horosphere.data.images import Augmentation, Draws, ImageData, Later, augmen
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.measure.hierarchy import ClassTree, hierarchy_scores
+from horosphere.models.hcformer import HCFormer, HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
-from horosphere.train.recipe import build, read_recipe, recipe_names
+from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
@@ -35,6 +36,7 @@ BLOCKS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock"
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
 EVAL_ROWS = 256  # pictures at once in an evaluation
+APART = {"engine", "augmentation", "config", *FROM_DATA}  # fields that are no settings
 WEIGHTS, CLASSES = "model.safetensors", "classes.json"
 
 
@@ -61,9 +63,8 @@ class ImageRecipe:
     @staticmethod
     def read(name: str, settings: Sequence[str] = ()) -> ImageRecipe:
         """A recipe by name or .yaml file, under `key=value` settings."""
-        given = read_recipe(name, settings)
-        values: Any = build(_settings(), given, where=name)
-        own, augmentation, engine, model = ({key: getattr(values, key) for key in given if key in keys} for keys in _keys())
+        parts = (ImageRecipe, Augmentation, EngineConfig, HCFormerConfig)
+        own, augmentation, engine, model = sorted_settings(parts, APART, read_recipe(name, settings), name)
         recipe = ImageRecipe(**own, augmentation=Augmentation(**augmentation), engine=EngineConfig(**engine), config=model)
         recipe.check()
         return recipe
@@ -94,35 +95,11 @@ def image_recipe_names() -> list[str]:
     return [name for name in recipe_names() if is_image_recipe(name)]
 
 
-@cache
-def _keys() -> tuple[list[str], ...]:
-    """Settings of the recipe itself, of the augmentation, of the engine, of HCFormer."""
-    from horosphere.models.hcformer import HCFormerConfig
-
-    apart, parts = {"engine", "augmentation", "config", *FROM_DATA}, (ImageRecipe, Augmentation, EngineConfig, HCFormerConfig)
-    return tuple([f.name for f in dataclasses.fields(cls) if f.name not in apart] for cls in parts)
-
-
-@cache
-def _settings() -> type:
-    """A dataclass with a field for every key of the flat list: `build` knows all names, types and near misses from it."""
-    from horosphere.models.hcformer import HCFormerConfig
-
-    fields: list[Any] = []
-    for cls, keys in zip((ImageRecipe, Augmentation, EngineConfig, HCFormerConfig), _keys(), strict=True):
-        hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
-        required = {key for key in keys if known[key].default is dataclasses.MISSING and cls is not HCFormerConfig}
-        fields += [(key, hints[key], field() if key in required else field(default=None)) for key in keys]  # only what is given is read
-    return dataclasses.make_dataclass("Settings", fields, kw_only=True)
-
-
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
 def model_config(name: str, changes: dict[str, Any]) -> Any:
     """The configuration of an HCFormer under changes; None for a network of torchvision, which has none."""
-    from horosphere.models.hcformer import hcformer_config
-
     if name.startswith(HCFORMER):
         return hcformer_config(name, **changes)
     if name not in TORCHVISION:
@@ -158,8 +135,6 @@ def _network(name: str, classes: int, size: int, changes: dict[str, Any]) -> nn.
     """torchvision's for pictures up to SMALL pixels begin with a 3x3 convolution of stride 1 (and ResNets without pooling), as is usual there."""
     config = model_config(name, changes)
     if config is not None:
-        from horosphere.models.hcformer import HCFormer
-
         return HCFormer(dataclasses.replace(config, num_classes=classes, image_size=size))
     require_torchvision()
     from torchvision import models  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -244,7 +219,7 @@ class ImageTask:
         self.ahead = {following: self._start(*following)} if following else {}
         images = on_device(later(), self.world.device)
         x, targets = augment(images, labels, len(self.data.classes), draws, self.recipe.augmentation)
-        return {"images": _laid_out(x), "targets": targets}
+        return {"images": laid_out(x), "targets": targets}
 
     def _start(self, step: int, rows: range) -> tuple[Later, np.ndarray, Draws]:
         recipe, train = self.recipe, self.data.train
@@ -282,7 +257,7 @@ class ImageTask:
         return [block for block in model.modules() if type(block).__name__ in BLOCKS]
 
 
-def _laid_out(x: Tensor) -> Tensor:
+def laid_out(x: Tensor) -> Tensor:
     """As convolutions like it: channels last on CUDA."""
     return x.contiguous(memory_format=torch.channels_last if x.is_cuda else torch.contiguous_format)
 
@@ -305,7 +280,7 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         later = start[number + 1]() if number + 1 < len(start) else later
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
-        logits = model(_laid_out(normalise(images))).float()
+        logits = model(laid_out(normalise(images))).float()
         best = logits.topk(min(5, logits.shape[1])).indices
         right = best == truth[:, None]
         scores = torch.stack([F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()])
@@ -346,7 +321,7 @@ def train_images(
         torch.manual_seed(recipe.engine.seed)
         network = image_model(recipe.model, len(data.classes), recipe.size, recipe.config, recipe.tree, None if resume else recipe.start)
         if here.device.type == "cuda":
-            network = _for_cuda(network, here)
+            network = for_cuda(network, here)
         model = ImageClassifier(network, recipe.ema)
         config = model_config(recipe.model, recipe.config)
         about = {
@@ -357,14 +332,14 @@ def train_images(
             "config": {} if config is None else {key: value for key, value in asdict(config).items() if key not in FROM_DATA},
         }
         task = ImageTask(recipe, data, here, out)
-        optimizer = partial(_optimizer, recipe.engine)
+        optimizer = partial(image_optimizer, recipe.engine)
         result = fit(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet, make_optimizer=optimizer)
         del model, task
         here.from_main(lambda: _export(out, result.checkpoint))
         return result
 
 
-def _for_cuda(network: nn.Module, world: World) -> nn.Module:
+def for_cuda(network: nn.Module, world: World) -> nn.Module:
     """Convolutions with channels last (sharding takes contiguous weights only); with several processes BatchNorm over all of them."""
     if world.size > 1:
         return nn.SyncBatchNorm.convert_sync_batchnorm(network)
@@ -374,7 +349,7 @@ def _for_cuda(network: nn.Module, world: World) -> nn.Module:
     return network
 
 
-def _optimizer(config: EngineConfig, model: nn.Module) -> torch.optim.Optimizer:
+def image_optimizer(config: EngineConfig, model: nn.Module) -> torch.optim.Optimizer:
     """AdamW. Beside what `param_groups` leaves alone it does not decay vectors that have axes of length 1 (LayerScale) and tables of biases."""
     spared = {id(p) for name, p in model.named_parameters() if name.endswith("bias_table") or sum(n > 1 for n in p.shape) < 2}
     groups: list[dict[str, Any]] = []
@@ -403,7 +378,7 @@ def load_images(run: str | Path) -> TrainedImages:
     classes, tree = _read_classes(folder / CLASSES)
     if (folder / WEIGHTS).is_file():
         network = _empty(about)
-        _load(network, folder / WEIGHTS)
+        load_weights(network, folder / WEIGHTS)
     else:
         path = checkpoint.latest(folder / CHECKPOINTS)
         if path is None:
@@ -444,7 +419,7 @@ def _export(folder: Path, path: Path) -> None:
         write_whole(folder / WEIGHTS, save({name: t.contiguous() for name, t in state.items()}))
 
 
-def _load(network: nn.Module, file: Path) -> None:
+def load_weights(network: nn.Module, file: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

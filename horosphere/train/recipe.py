@@ -58,6 +58,22 @@ def build(cls: type[T], values: dict[str, Any], where: str) -> T:
     return cls(**{key: _converted(value, hints[key], f"{where}: {key}") for key, value in values.items()})
 
 
+def sorted_settings(parts: Sequence[type], apart: set[str], given: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """One flat list of settings, given to the dataclasses whose fields they name; fields `apart` are no settings.
+
+    `build` checks them against one dataclass that has all the fields: so it knows every name, type and near miss.
+    """
+    names = [[f.name for f in dataclasses.fields(cls) if f.name not in apart] for cls in parts]
+    fields: list[Any] = []
+    for cls, own in zip(parts, names, strict=True):
+        hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+        nothing = dataclasses.MISSING
+        required = {name for name in own if known[name].default is nothing and known[name].default_factory is nothing}
+        fields += [(name, hints[name], dataclasses.field() if name in required else dataclasses.field(default=None)) for name in own]
+    values: Any = build(dataclasses.make_dataclass("Settings", fields, kw_only=True), given, where)
+    return [{name: getattr(values, name) for name in given if name in own} for own in names]
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 

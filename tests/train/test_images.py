@@ -188,7 +188,7 @@ def test_what_is_no_matrix_is_not_decayed():
             self.norm = nn.BatchNorm2d(4)
 
     model = ImageClassifier(Network(), 0.9)
-    optimizer = module._optimizer(EngineConfig(steps=1, batch=1, lr=1.0, weight_decay=0.3), model)
+    optimizer = module.image_optimizer(EngineConfig(steps=1, batch=1, lr=1.0, weight_decay=0.3), model)
     decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
     everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert decayed == {id(model.network.conv.weight)}

@@ -20,6 +20,7 @@ pytest.importorskip("transformers", reason="language models need transformers")
 from horosphere.data.tokens import TokenFile, Windows, windows_in_order
 from horosphere.errors import UserError
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
+from horosphere.train.dense import dense_recipe_names
 from horosphere.train.distributed import World
 from horosphere.train.images import image_recipe_names
 from horosphere.train.language import LanguageRecipe, LanguageTask, load, model_inputs, packed_positions, text_tokens, train, validate, write
@@ -98,7 +99,7 @@ def test_a_wrong_setting_is_named(setting, complaint):
 
 
 def test_every_model_has_its_recipe_and_a_twin_differs_in_nothing_else():
-    names = set(recipe_names()) - set(image_recipe_names())
+    names = set(recipe_names()) - {*image_recipe_names(), *dense_recipe_names()}
     assert names == {*HELM, *TWINS}
     for name in names:
         assert LanguageRecipe.read(name).model == name

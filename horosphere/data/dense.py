@@ -1,0 +1,348 @@
+"""Pictures with a class for every pixel, or with a mask for every object: folders of pictures beside folders of masks, and COCO's files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from horosphere.data.images import COLOURS, EXTENSIONS, HELD_OUT, VALID
+from horosphere.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IGNORED = -1  # in masks that were read: pixels that count for nothing
+TRAIN = ("train", "training")
+HELD = (*VALID, "testing")
+PICTURES, MASKS = ("images", "PNGImages"), ("masks", "annotations", "labels", "PedMasks")  # names of folders
+BESIDE, SUFFIX = "annot", "_mask"  # CamVid's trainannot beside train; Penn-Fudan's X_mask.png for X.png
+NAMES = "classes.txt"  # one class a line, in the order of their numbers
+COCO = ("annotations/instances_{}*.json", "annotations/{}*.json", "{}.json", "{}/_annotations.coco.json")  # of a part, below a folder
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """N objects in a picture of H x W pixels."""
+
+    masks: np.ndarray  # (N, H, W) bool, none empty
+    labels: np.ndarray  # (N,) int64 from 1
+    crowd: np.ndarray  # (N,) bool: a heap of objects, not to be found one by one
+
+    @property
+    def boxes(self) -> np.ndarray:
+        """left, top, right, bottom; right and bottom are the first column and row beyond.   -> (N, 4) float32"""
+        found = np.zeros((len(self.masks), 4), dtype=np.float32)
+        for box, mask in zip(found, self.masks, strict=True):
+            rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+            box[:] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+        return found
+
+
+class DenseSet(Generic[T]):
+    """Pictures by number, each with its target; read when they are asked for."""
+
+    def __init__(self, files: Sequence[Path], target: Callable[[int, tuple[int, int]], T]):
+        """target: of a picture's number, height and width."""
+        self.files, self.target = list(files), target
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @cached_property
+    def threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pictures")
+
+    def read(self, number: int) -> tuple[np.ndarray, T]:
+        """-> (H, W, 3) uint8, and the target"""
+        file = self.files[number]
+        picture = _decoded(file, "picture")
+        if picture.mode not in COLOURS or picture.has_transparency_data:
+            kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
+            raise UserError(f"{file}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB")
+        return np.asarray(picture.convert("RGB")), self.target(number, (picture.height, picture.width))
+
+    def later(self, numbers: Sequence[int] | np.ndarray, work: Callable[[np.ndarray, T, int], R]) -> Callable[[], list[R]]:
+        """work(image, target, place in `numbers`) of each, begun now by as many threads as there are cores; the call of what is returned waits."""
+        tasks = [self.threads.submit(lambda i, n: work(*self.read(n), i), place, int(number)) for place, number in enumerate(numbers)]
+        return lambda: [task.result() for task in tasks]
+
+    def subset(self, numbers: Sequence[int] | np.ndarray) -> DenseSet[T]:
+        chosen = [int(number) for number in numbers]
+        return DenseSet([self.files[number] for number in chosen], lambda i, shape: self.target(chosen[i], shape))
+
+
+@dataclass(frozen=True, eq=False)
+class DenseData(Generic[T]):
+    train: DenseSet[T]
+    valid: DenseSet[T]
+    classes: list[str]
+
+
+# -- a class for every pixel ------------------------------------------------------------------------------------------
+
+
+def open_semantic(source: str, valid: str | None = None, ignore: int | None = 255, classes: int | None = None) -> DenseData[np.ndarray]:
+    """Pictures whose targets are (H, W) int16: the class of each pixel, IGNORED where the mask has the number `ignore`.
+
+    A folder with train/, trainannot/, val/, valannot/ (CamVid); or images/ and masks/ (or annotations/, labels/), each with train/ and val/ or
+    none; or train/ and val/ with images/ and masks/ each. A mask has its picture's name, one channel, and a class's number at each pixel.
+    classes: how many; None: the lines of classes.txt, or one more than the highest number in any mask, all of which are read for that.
+    valid: a folder of its own; otherwise the held-out part of the source, or every tenth picture.
+    """
+    root = Path(source)
+    parts = [_pairs(root)] + ([] if valid is None else [_pairs(Path(valid))])
+    names = _names(root)
+    if classes is not None and names is not None and len(names) != classes:
+        raise UserError(f"classes={classes}, but {root / NAMES} names {len(names)}; make them agree")
+    every = [pair for part in parts for pairs in part if pairs for pair in pairs]
+    count = classes or (len(names) if names else _count(every, ignore))
+    if count < 1:
+        raise UserError(f"{source}: no mask has a pixel that counts (all are {ignore}); set another ignore=…")
+    sets = [[None if pairs is None else _semantic_set(pairs, ignore, count) for pairs in part] for part in parts]
+    return _data(source, sets, names or [str(i) for i in range(count)])
+
+
+def _semantic_set(pairs: list[tuple[Path, Path]], ignore: int | None, count: int) -> DenseSet[np.ndarray]:
+    def target(number: int, shape: tuple[int, int]) -> np.ndarray:
+        file = pairs[number][1]
+        mask = _mask(file, shape)
+        counts = mask != ignore if ignore is not None else np.ones(shape, dtype=bool)
+        if mask.max(initial=0, where=counts) >= count:
+            wrong = int(mask.max(where=counts, initial=0))
+            raise UserError(f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; set classes=…, or ignore={wrong}")
+        return np.where(counts, mask, IGNORED).astype(np.int16)
+
+    return DenseSet([picture for picture, _ in pairs], target)
+
+
+def _count(pairs: list[tuple[Path, Path]], ignore: int | None) -> int:
+    def highest(pair: tuple[Path, Path]) -> int:
+        numbers = np.unique(_mask(pair[1]))
+        return int(numbers[numbers != ignore].max(initial=-1)) if ignore is not None else int(numbers.max())
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        return 1 + max(threads.map(highest, pairs), default=-1)
+
+
+def _mask(file: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """The numbers in a mask.   -> (H, W) int32"""
+    picture = _decoded(file, "mask")
+    mask = np.asarray(picture)
+    if mask.ndim != 2:
+        raise UserError(f"{file}: {mask.shape[2]} channels ({picture.mode}); a mask has one, with a number at each pixel")
+    if shape is not None and mask.shape != shape:
+        raise UserError(f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; give them one size")
+    return mask.astype(np.int32)
+
+
+# -- a mask for every object ------------------------------------------------------------------------------------------
+
+
+def open_instances(source: str, valid: str | None = None) -> DenseData[Instances]:
+    """Pictures whose targets are the objects in them; pictures without any belong to it as well.
+
+    A folder as for `open_semantic`, where a mask has 0 for the background and another number for each object (Penn-Fudan), all of one class; a
+    COCO file (.json) with its pictures beside it; or a folder with annotations/instances_train….json, instances_val….json and their pictures.
+    """
+    parts = [_coco_parts(Path(source)), *([] if valid is None else [_coco_parts(Path(valid))])]
+    if len({part is None for part in parts}) > 1:
+        raise UserError(f"{source} and {valid}: one has COCO files and the other has none; give both in one form")
+    if parts[0] is None:
+        pairs = [_pairs(Path(source)), *([] if valid is None else [_pairs(Path(valid))])]
+        sets = [[None if part is None else _numbered_set(part) for part in both] for both in pairs]
+        return _data(source, sets, (_names(Path(source)) or ["object"])[:1])
+    files = [[None if file is None else _coco_set(file) for file in part or (None, None)] for part in parts]
+    names = {str(classes) for part in files for found in part if found is not None for classes in [found[1]]}
+    if len(names) != 1:
+        raise UserError(f"{valid or source}: the files for training and for evaluation have different categories; give both the same")
+    first = next(found for found in files[0] if found is not None)
+    return _data(source, [[None if found is None else found[0] for found in part] for part in files], first[1])
+
+
+def _numbered_set(pairs: list[tuple[Path, Path]]) -> DenseSet[Instances]:
+    def target(number: int, shape: tuple[int, int]) -> Instances:
+        mask = _mask(pairs[number][1], shape)
+        numbers = np.setdiff1d(mask, [0])
+        return Instances(mask == numbers[:, None, None], np.ones(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool))
+
+    return DenseSet([picture for picture, _ in pairs], target)
+
+
+def _coco_parts(path: Path) -> tuple[Path | None, Path | None] | None:
+    """COCO files to train on and held out; None for a folder without any."""
+    if path.is_file():
+        if path.suffix != ".json":
+            raise UserError(f"{path}: pictures with objects come from a folder or from a COCO file (.json)")
+        return path, None
+    train, held = (next((f for name in part for form in COCO for f in sorted(path.glob(form.format(name)))), None) for part in (TRAIN, HELD))
+    return None if train is None else (train, held)
+
+
+def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
+    masks = coco_masks()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        categories = sorted((int(c["id"]), str(c["name"])) for c in found["categories"])
+        images = sorted((str(i["file_name"]), int(i["id"]), int(i["height"]), int(i["width"])) for i in found["images"])
+        objects: dict[int, list[dict[str, Any]]] = {number: [] for _, number, *_ in images}
+        for note in found["annotations"]:
+            objects[int(note["image_id"])].append(note)
+        label = {number: 1 + i for i, (number, _) in enumerate(categories)}
+        unknown = next((note["category_id"] for notes in objects.values() for note in notes if note["category_id"] not in label), None)
+        if unknown is not None:
+            raise LookupError(f"category {unknown}, which it does not list")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({_line(error)})") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: no COCO file ({type(error).__name__}: {_line(error)}); it has images, annotations and categories") from error
+    if not images:
+        raise UserError(f"{file}: no images in it")
+    folder = _coco_pictures(file, images[0][0])
+
+    def target(number: int, shape: tuple[int, int]) -> Instances:
+        name, image, *size = images[number]
+        if tuple(size) != shape:
+            raise UserError(f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; give them one size")
+        drawn = [_drawn(note, shape, masks, file) for note in objects[image]]
+        kept = [(mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()]  # some polygons hold no pixel
+        return Instances(
+            np.stack([mask for mask, _ in kept]) if kept else np.zeros((0, *shape), dtype=bool),
+            np.array([label[note["category_id"]] for _, note in kept], dtype=np.int64),
+            np.array([bool(note.get("iscrowd", 0)) for _, note in kept], dtype=bool),
+        )
+
+    return DenseSet([folder / name for name, *_ in images], target), [name for _, name in categories]
+
+
+def _drawn(note: dict[str, Any], shape: tuple[int, int], masks: Any, file: Path) -> np.ndarray:
+    """An annotation's polygons or run lengths as a mask; its box where it has neither."""
+    try:
+        given = note.get("segmentation") or None
+        if given is None:
+            left, top, width, height = note["bbox"]
+            given = [[left, top, left + width, top, left + width, top + height, left, top + height]]
+        if isinstance(given, list):
+            given = masks.merge(masks.frPyObjects(given, *shape))
+        elif isinstance(given["counts"], list):
+            given = masks.frPyObjects(given, *shape)
+        mask = masks.decode(given).astype(bool)
+    except Exception as error:  # whatever the library runs into
+        raise UserError(f"{file}: annotation {note.get('id')} has no mask that can be drawn ({_line(error)}); mend or remove it") from error
+    if mask.shape != shape:
+        raise UserError(f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, its picture another size")
+    return np.asarray(mask)
+
+
+def _coco_pictures(file: Path, first: str) -> Path:
+    """The folder that file names are meant in: beside the file, or beside its folder, as COCO has it."""
+    part = file.stem.rpartition("_")[2]
+    places = [file.parent, file.parent / "images", file.parent / part, file.parent.parent / part, file.parent.parent / "images" / part]
+    places += [file.parent.parent / "images"]
+    place = next((place for place in places if (place / first).is_file()), None)
+    if place is None:
+        raise UserError(f"{file}: {first} is in none of {', '.join(str(p) for p in places)}; put the pictures into one of them")
+    return place
+
+
+def coco_masks() -> Any:
+    """Run-length masks of COCO, by whichever library is there."""
+    try:
+        from pycocotools import mask  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        try:
+            from faster_coco_eval.core import mask  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
+        except ImportError:
+            raise UserError("COCO's masks and its average precision need a package: pip install pycocotools (or faster-coco-eval)") from None
+    return mask
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+Pairs = list[tuple[Path, Path]]
+
+
+def _pairs(root: Path) -> tuple[Pairs, Pairs | None]:
+    """Pictures and masks to train on, and those held out where they are apart."""
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; check the path")
+    train, held = (next((found for name in names if (found := _part(root, name))), None) for names in (TRAIN, HELD))
+    whole = train or _part(root, "")
+    if whole is None:
+        raise UserError(f"{root}: no pictures with masks; make it images/ and masks/, or train/ and trainannot/ with val/ and valannot/")
+    return _matched(*whole), None if held is None or train is None else _matched(*held)
+
+
+def _part(root: Path, name: str) -> tuple[Path, Path] | None:
+    """The folders of a part's pictures and masks, of all where it has no name."""
+    places = [(root / name, root / f"{name}{BESIDE}")] if name else []
+    for pictures in PICTURES:
+        for masks in MASKS:
+            places += [(root / pictures / name, root / masks / name), (root / name / pictures, root / name / masks)]
+    return next((pair for pair in places if pair[0].is_dir() and pair[1].is_dir()), None)
+
+
+def _matched(pictures: Path, masks: Path) -> Pairs:
+    def files(folder: Path) -> dict[str, Path]:
+        shown = sorted(f for f in folder.iterdir() if f.suffix.lower() in EXTENSIONS and not f.name.startswith("."))
+        return {f.stem: f for f in shown}
+
+    of_pictures, of_masks = files(pictures), {stem.removesuffix(SUFFIX): f for stem, f in files(masks).items()}
+    if not of_pictures:
+        raise UserError(f"{pictures}: no pictures ({' '.join(EXTENSIONS)}); put some there")
+    alone = [f for stem, f in of_pictures.items() if stem not in of_masks]
+    if alone:
+        raise UserError(f"{alone[0]}: no mask {alone[0].stem}.png in {masks} ({len(alone):,} of {len(of_pictures):,} have none); add or remove")
+    return [(f, of_masks[stem]) for stem, f in of_pictures.items()]
+
+
+def _names(root: Path) -> list[str] | None:
+    file = root / NAMES
+    if not file.is_file():
+        return None
+    names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not names:
+        raise UserError(f"{file}: no names in it; write one class a line, or remove it")
+    return names
+
+
+def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str]) -> DenseData[T]:
+    """From the source's two parts and, if there is one, those of a source for evaluation."""
+    (train, held), *others = sets
+    assert train is not None
+    if others:
+        held = others[0][0] if others[0][1] is None else others[0][1]
+    if held is None:
+        order = np.arange(len(train))
+        apart = (order + 1) % HELD_OUT == 0
+        if not apart.any():
+            raise UserError(f"{source}: fewer than {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…")
+        train, held = train.subset(order[~apart]), train.subset(order[apart])
+    return DenseData(train, held, classes)
+
+
+def _decoded(file: Path, what: str) -> Image:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UserError("pictures that are files need the package Pillow: pip install pillow") from None
+    try:
+        with Image.open(file) as picture:
+            picture.load()
+            return picture.copy()
+    except Exception as error:  # what decoders raise for a broken file is anyone's guess
+        raise UserError(f"{file}: no readable {what} ({_line(error)}); repair or remove it") from error
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:120]
