@@ -205,7 +205,7 @@ def test_folders_that_are_no_classes_are_named(tmp_path):
     assert "no such file or folder" in refusal(tmp_path / "absent")
     (tmp_path / "x.csv").touch()
     assert "not from .csv" in refusal(tmp_path / "x.csv")
-    assert "choose from CIFAR10" in refusal("torchvision:SIFAR")
+    assert "choose from MNIST" in refusal("torchvision:SIFAR")
 
 
 @pytest.mark.parametrize(
