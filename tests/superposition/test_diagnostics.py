@@ -15,8 +15,10 @@ def explicit(W):
     return squares.mean().item(), squares.var(correction=0).item()
 
 
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("n", "m"), [(50, 3), (7, 20), (128, 31)])
-def test_overlaps_are_the_explicit_ones(monkeypatch, n, m):
+def test_overlaps_are_the_explicit_ones(monkeypatch, n, m, seed):
+    torch.manual_seed(seed)
     W = torch.randn(n, m) * torch.rand(n, 1)
     W[3] = 0
     monkeypatch.setattr(diagnostics, "PAIRS_AT_ONCE", 5 * n)  # several blocks, the last one short
