@@ -1,0 +1,81 @@
+"""Pictures from the command line: train, go on, explain; and every mistake in one line."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchvision", reason="pictures need torchvision")
+pytest.importorskip("matplotlib", reason="pictures of pictures need matplotlib")
+
+import numpy as np
+from PIL import Image
+
+from horosphere.cli import main
+from tests.data.pictures import write_npz
+from tests.train.tiny_images import SMALL
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with pictures, and a run that is done."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_npz("colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)).save("noise.png")
+        assert main(["train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--quiet", "--device", "cpu", "--out", "run"]) == 0
+        yield folder
+
+
+@pytest.fixture
+def run(home, capsys):
+    def run(*words):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):
+    code, out, _ = run("train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--resume", "--quiet", "--device", "cpu", "--out", "run")
+    assert code == 0
+    assert [line.split("  ")[0] for line in out.splitlines()][2:6] == ["top-1", "top-5", "coarse top-1", "tree error"]
+
+
+def test_a_picture_is_explained(run):
+    code, out, _ = run("explain", "noise.png", "--model", "run", "--out", "seen")
+    assert code == 0
+    assert "%" in out.splitlines()[0]  # the likeliest class
+    assert Path("seen/report.html").is_file()
+    assert Path("seen/clusters.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("train", "hcformer-nano-32"), "data must be given"),
+        (("train", "hcformer-nano-32", "data=nowhere"), "no such file or folder"),
+        (("train", "hcformer-nano-32", "data=colours.npz", "window_geometry=round"), "choose euclidean or lorentz"),
+        (("train", "himapper-32", "data=colours.npz", "model=resnet19"), "did you mean resnet18"),
+        (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder made by"),
+        (("train", "semantic-fpn", "data=nowhere"), "nowhere"),
+        (("compare", "helm-d-tiny"), "compare takes helm-tiny"),
+        (("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"), "this is what the compared networks differ in"),
+        (("explain", "colours.npz", "--model", "run"), "no readable picture"),
+        (("explain", "missing.png", "--model", "run"), "no such picture"),
+        (("explain", "noise.png", "--model", "hcformer-nano"), "pass --random-weights"),
+        (("explain", "noise.png", "--model", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_take_one_line_and_write_nothing(run, words, complaint):
+    before = sorted(Path().rglob("*"))
+    out = ("--out", "new", "--quiet", *(("--device", "cpu") if words[0] != "explain" else ()))
+    code, said, err = run(*words, *out)
+    assert (code, said) == (2, "")
+    assert err.startswith("horosphere: ")
+    assert err.count("\n") == 1
+    assert complaint in err
+    assert sorted(Path().rglob("*")) == before
