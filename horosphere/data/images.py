@@ -1,8 +1,4 @@
-"""Pictures and their classes in a fixed order, and what a training does to them.
-
-Whatever is random in a batch is drawn on the CPU from (seed, step), for all rows of the global batch: which pictures, crops and mixtures a step
-sees depends neither on the device nor on how many processes share the batch.
-"""
+"""Sets of pictures and their classes, in a fixed order, from wherever they lie."""
 
 from __future__ import annotations
 
@@ -13,15 +9,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from horosphere.data.augment import Crop, on_device, require_torchvision
 from horosphere.errors import UserError
 from horosphere.measure.hierarchy import ClassTree
 
@@ -32,7 +29,6 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 COLOURS = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # modes of Pillow that are RGB without loss, or grey
 VALID = ("val", "valid", "validation", "test")  # folders beside "train", and splits of datasets, that hold what is held out
 HELD_OUT = 10  # where nothing is held out, every tenth picture of a class is
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 # the argument that chooses a part: what trains, what is held out. Not CIFAR, whose files torchvision unpickles: hf:uoft-cs/cifar100 has them
 TORCHVISION: dict[str, tuple[str, object, object]] = {
     **dict.fromkeys(("MNIST", "FashionMNIST"), ("train", True, False)),
@@ -43,14 +39,6 @@ TORCHVISION: dict[str, tuple[str, object, object]] = {
 RESIDENT = 8 * 10**9  # bytes of pixels that may live on the accelerator whole
 
 Later = Callable[[], Tensor]
-Box = tuple[float, float, float, float]  # top, left, height, width in pixels; it may reach beyond the picture, where all is black
-Crop = Callable[[int, int, Sequence[float]], Box]  # of a picture's height, width, and four numbers from 0 to 1
-
-
-def on_device(t: Tensor, device: torch.device) -> Tensor:
-    """Without waiting for the accelerator."""
-    pinned = t.pin_memory() if device.type == "cuda" and t.device.type == "cpu" else t
-    return pinned.to(device, non_blocking=True)
 
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
@@ -143,30 +131,6 @@ def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     inside = (y.abs() <= 1)[:, None, :, None] & (x.abs() <= 1)[:, None, None, :]  # beyond, all is black; up to there no edge may darken
     found = F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False) * inside
     return F.avg_pool2d(found, finer).round().clamp(0, 255).to(torch.uint8)
-
-
-# -- boxes ------------------------------------------------------------------------------------------------------------
-
-
-def whole_box(share: float, height: int, width: int, draws: Sequence[float]) -> Box:
-    """The square in the middle whose side is a share of the shorter side."""
-    side = share * min(height, width)
-    return (height - side) / 2, (width - side) / 2, side, side
-
-
-def shifted_box(height: int, width: int, draws: Sequence[float]) -> Box:
-    """The largest square, moved by at most an eighth of its side each way in whole pixels: pad and crop."""
-    top, left, side, _ = whole_box(1.0, height, width, draws)
-    room = side // 8
-    return top - room + int(draws[0] * (2 * room + 1)), left - room + int(draws[1] * (2 * room + 1)), side, side
-
-
-def random_box(height: int, width: int, draws: Sequence[float]) -> Box:
-    """8 to 100 % of the area, from 3:4 to 4:3, no side longer than the picture's: the crop of Inception, without its retries."""
-    area = height * width * (0.08 + 0.92 * draws[0])
-    ratio = math.exp((2 * draws[1] - 1) * math.log(4 / 3))
-    high, wide = min(height, math.sqrt(area / ratio)), min(width, math.sqrt(area * ratio))
-    return (height - high) * draws[2], (width - wide) * draws[3], high, wide
 
 
 # -- sets -------------------------------------------------------------------------------------------------------------
@@ -361,13 +325,6 @@ def _array_set(images: np.ndarray, labels: np.ndarray, where: str) -> ImageSet:
 # -- sets by name -----------------------------------------------------------------------------------------------------
 
 
-def require_torchvision() -> None:
-    try:
-        import torchvision  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: F401
-    except ImportError:
-        raise UserError("pictures need the package torchvision: pip install torchvision") from None
-
-
 def _torchvision(source: str, download: bool) -> _Found:
     name, folder = [*source.split(":", 2)[1:], ""][:2]
     known = {other.lower(): other for other in TORCHVISION}
@@ -426,184 +383,6 @@ def _hugging_face(source: str) -> _Found:
 
     held = next((key for key in VALID if key in found and key != split), None)
     return _Found(part(found[split]), None if held is None else part(found[held]), list(features[label].names))
-
-
-# -- what a training does to pictures ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """As in the papers of each; 0 and false are off."""
-
-    crop: Literal["random", "shift", "none"] = "random"  # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
-    flip: bool = True  # left and right
-    randaugment: float = 9.0  # strength of two operations in tenths, as its paper and timm count (torchvision: in thirtieths)
-    mixup: float = 0.8  # α of Beta(α, α); where cutmix is on as well, each takes half of the pairs
-    cutmix: float = 1.0
-    erase: float = 0.25  # share of the pictures with a rectangle erased
-    smoothing: float = 0.1  # share of a label spread over all classes
-
-    def check(self) -> None:
-        for name, most in (("randaugment", 10.0), ("mixup", math.inf), ("cutmix", math.inf), ("erase", 1.0), ("smoothing", 1.0)):
-            if not 0 <= getattr(self, name) <= most:
-                raise UserError(f"{name}={getattr(self, name):g}: it goes from 0 to {most:g}")
-
-    @property
-    def mixes(self) -> bool:
-        return self.mixup > 0 or self.cutmix > 0
-
-    @property
-    def box(self) -> Crop:
-        boxes: dict[str, Crop] = {"random": random_box, "shift": shifted_box, "none": partial(whole_box, 1.0)}
-        return boxes[self.crop]
-
-    @property
-    def still_box(self) -> Crop:
-        """Where nothing is random: the middle, a little less than all of it where training sees parts."""
-        return partial(whole_box, 0.875 if self.crop == "random" else 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """What is random in a batch of B rows, as numbers from 0 to 1, and for mixup as shares; rows 2i and 2i + 1 are a pair."""
-
-    crop: np.ndarray  # (B, 4)
-    flip: np.ndarray  # (B,)
-    operations: np.ndarray  # (B, 2, 2): which, and in which direction
-    erase: np.ndarray  # (B, 5): whether, and where
-    mix: np.ndarray  # (B, 3): which kind, and where; the same in a pair
-    share: np.ndarray  # (B, 2): of the row itself in mixup and in cutmix; the same in a pair
-
-    @staticmethod
-    def of(seed: int, step: int, rows: int, augmentation: Augmentation) -> Draws:
-        random = np.random.default_rng((seed, step, 1))
-        pairs = -(-rows // 2)
-        crop, flip, operations, erase = (random.random((rows, *shape)) for shape in ((4,), (), (2, 2), (5,)))
-        shares = np.stack([random.beta(a, a, pairs) if a > 0 else np.ones(pairs) for a in (augmentation.mixup, augmentation.cutmix)], 1)
-        mix, share = (values.repeat(2, 0)[:rows] for values in (random.random((pairs, 3)), shares))
-        return Draws(crop, flip, operations, erase, mix, share)
-
-    def __getitem__(self, rows: slice) -> Draws:
-        return Draws(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-
-def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
-    """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.   -> (last - first,)"""
-    found = []
-    while first < last:
-        epoch, place = divmod(first, count)
-        found.append(_order(count, epoch, seed)[place : place + last - first])
-        first += len(found[-1])
-    return np.concatenate(found)
-
-
-@lru_cache(2)  # a batch lies in two epochs at most, unless it is larger than one
-def _order(count: int, epoch: int, seed: int) -> np.ndarray:
-    return np.random.default_rng((seed, epoch)).permutation(count)
-
-
-def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:
-    """Pictures as a training sees them, and the shares of the classes in each.   (B, 3, H, W) uint8, (B,) -> (B, 3, H, W) float32, (B, K)"""
-    device = images.device
-    if how.flip:
-        images = torch.where(on_device(torch.from_numpy(draws.flip < 0.5), device)[:, None, None, None], images.flip(-1), images)
-    if how.randaugment:
-        images = rand_augment(images, draws.operations, how.randaugment)
-    x = normalise(images)
-    if how.erase:
-        x = x.masked_fill(_rectangles(_erased(draws.erase, how.erase, *x.shape[-2:]), x), 0.0)  # 0 is the mean colour
-    targets = torch.full((len(labels), classes), how.smoothing / classes, device=device)
-    targets.scatter_add_(1, on_device(torch.from_numpy(labels)[:, None], device), targets.new_full((len(labels), 1), 1 - how.smoothing))
-    return mix(x, targets, draws, how) if how.mixes else (x, targets)
-
-
-def normalise(images: Tensor) -> Tensor:
-    """(x/255 - mean)/std by channel.   (B, 3, H, W) uint8 -> float32"""
-    mean, std = (on_device(torch.tensor(values), images.device).view(3, 1, 1) for values in (MEAN, STD))
-    return (images.float() / 255 - mean) / std
-
-
-def mix(x: Tensor, targets: Tensor, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:
-    """w x + (1 - w) x', rows in pairs: w is a constant for mixup, 0 in a rectangle and 1 around it for cutmix.   (B, 3, H, W), (B, K)"""
-    height, width = x.shape[-2:]
-    cut = draws.mix[:, 0] < (0.5 if how.mixup and how.cutmix else float(how.cutmix > 0))
-    side = np.sqrt(1 - draws.share[:, 1])
-    centre = draws.mix[:, 1:] * (height, width)
-    edges = [(c + sign * side * s / 2).round().clip(0, s) for sign in (-1, 1) for c, s in ((centre[:, 0], height), (centre[:, 1], width))]
-    boxes = np.stack(edges, 1) * cut[:, None]
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / (height * width)
-    share = np.where(cut, 1 - area, draws.share[:, 0])
-    inside = _rectangles(boxes, x)
-    w = on_device(torch.from_numpy(np.where(cut, 1.0, share)).float(), x.device)[:, None, None, None] * ~inside
-    s = on_device(torch.from_numpy(share).float(), x.device)[:, None]
-    return w * x + (1 - w) * _partner(x), s * targets + (1 - s) * _partner(targets)
-
-
-def _partner(t: Tensor) -> Tensor:
-    return t.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
-
-
-def _erased(draws: np.ndarray, chance: float, height: int, width: int) -> np.ndarray:
-    """2 to 33 % of the area, from 3:10 to 10:3, as top, left, bottom, right; empty where nothing is erased.   (B, 5) -> (B, 4)"""
-    area = height * width * (0.02 + 0.31 * draws[:, 1])
-    ratio = np.exp((2 * draws[:, 2] - 1) * math.log(10 / 3))
-    high, wide = np.minimum(height, np.sqrt(area * ratio)).round(), np.minimum(width, np.sqrt(area / ratio)).round()
-    top, left = np.floor((height - high + 1) * draws[:, 3]), np.floor((width - wide + 1) * draws[:, 4])
-    return np.stack([top, left, top + high, left + wide], 1) * (draws[:, :1] < chance)
-
-
-def _rectangles(boxes: np.ndarray, x: Tensor) -> Tensor:
-    """Which pixels lie in the boxes (top, left, bottom, right).   (B, 4), (B, C, H, W) -> (B, 1, H, W) bool"""
-    top, left, bottom, right = on_device(torch.from_numpy(boxes).float(), x.device).T[:, :, None, None, None]
-    y, z = (torch.arange(n, device=x.device) for n in x.shape[-2:])
-    return ((y >= top) & (y < bottom)).transpose(-1, -2) & ((z >= left) & (z < right))
-
-
-def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
-    """Two of RandAugment's operations on each picture, by torchvision, at `strength` tenths of their ranges.   (B, 3, H, W) uint8, (B, 2, 2)
-
-    Pictures that share an operation go through it together: they are sorted by it, and back.
-    """
-    operations = _operations(strength / 10, *images.shape[-2:])
-    for layer in range(draws.shape[1]):
-        kind = (draws[:, layer, 0] * len(operations)).astype(np.int64) * 2 + (draws[:, layer, 1] < 0.5)
-        order = np.argsort(kind, kind="stable")
-        there, back = (on_device(torch.from_numpy(index), images.device) for index in (order, np.argsort(order)))
-        kinds, counts = np.unique(kind, return_counts=True)
-        parts = images[there].split(counts.tolist())
-        images = torch.cat([operations[k // 2](part, 1 - 2 * int(k % 2)) for k, part in zip(kinds.tolist(), parts, strict=True)])[back]
-    return images
-
-
-def _operations(m: float, height: int, width: int) -> list[Callable[[Tensor, int], Tensor]]:
-    """RandAugment's operations at a share m of their ranges; the second argument is a sign."""
-    require_torchvision()
-    from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    from torchvision.transforms.v2 import functional as T
-
-    look: dict[str, Any] = {"interpolation": InterpolationMode.BILINEAR, "fill": [round(255 * c) for c in MEAN]}
-
-    def moved(x: Tensor, shift: tuple[float, float] = (0, 0), lean: tuple[float, float] = (0, 0), **more: Any) -> Tensor:
-        angles = [math.degrees(math.atan(a)) for a in lean]
-        return T.affine(x, angle=0.0, translate=[int(s) for s in shift], scale=1.0, shear=angles, **look, **more)
-
-    far = 150 / 331 * m
-    return [
-        lambda x, sign: x,
-        lambda x, sign: moved(x, lean=(sign * 0.3 * m, 0), center=[0, 0]),
-        lambda x, sign: moved(x, lean=(0, sign * 0.3 * m), center=[0, 0]),
-        lambda x, sign: moved(x, shift=(sign * far * width, 0)),
-        lambda x, sign: moved(x, shift=(0, sign * far * height)),
-        lambda x, sign: T.rotate(x, sign * 30.0 * m, **look),
-        lambda x, sign: T.adjust_brightness(x, 1 + sign * 0.9 * m),
-        lambda x, sign: T.adjust_saturation(x, 1 + sign * 0.9 * m),
-        lambda x, sign: T.adjust_contrast(x, 1 + sign * 0.9 * m),
-        lambda x, sign: T.adjust_sharpness(x, 1 + sign * 0.9 * m),
-        lambda x, sign: T.posterize(x, 8 - round(4 * m)),
-        lambda x, sign: T.solarize(x, 255 * (1 - m)),
-        lambda x, sign: T.autocontrast(x),
-        lambda x, sign: T.equalize(x),
-    ]
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.data.images import MEAN, STD, require_torchvision
+from horosphere.data.augment import MEAN, STD, require_torchvision
 from horosphere.errors import UserError
 from horosphere.models.backbones import adapt, create_backbone
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from horosphere.data.images import Augmentation, LazyPictures, normalise
+from horosphere.data.augment import Augmentation, normalise
+from horosphere.data.images import LazyPictures
 from horosphere.errors import UserError
 from horosphere.measure.vision import ClusterMap, cluster_levels, tree_numbers
 from horosphere.models.hcformer import HCFormer

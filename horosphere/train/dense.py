@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from horosphere.data.augment import MEAN, normalise, on_device, require_torchvision, shuffled
 from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
-from horosphere.data.images import MEAN, normalise, on_device, require_torchvision, shuffled
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.models.backbones import adapt, create_backbone

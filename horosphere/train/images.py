@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from horosphere.data.images import Augmentation, Draws, ImageData, Later, augment, normalise, on_device, open_images, require_torchvision, shuffled
+from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device, require_torchvision, shuffled
+from horosphere.data.images import ImageData, Later, open_images
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.measure.hierarchy import ClassTree, hierarchy_scores

@@ -9,23 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from horosphere.data.images import (
-    MEAN,
-    TORCHVISION,
-    ArrayPictures,
-    Augmentation,
-    Draws,
-    augment,
-    mix,
-    normalise,
-    open_images,
-    rand_augment,
-    random_box,
-    resample,
-    shifted_box,
-    shuffled,
-    whole_box,
-)
+from horosphere.data.augment import MEAN, Augmentation, Draws, augment, mix, normalise, rand_augment, random_box, shifted_box, shuffled, whole_box
+from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, resample
 from horosphere.errors import UserError
 from tests.data.pictures import pixels, write_folder, write_npz
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-from horosphere.data.images import Augmentation, normalise
+from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
 from horosphere.measure.hierarchy import hierarchy_scores
 from horosphere.models.hcformer import HCFORMER

@@ -1,0 +1,437 @@
+"""The Triton kernels of `cuda.py`, which says what they compute together."""
+
+import torch
+import triton
+import triton.language as tl
+
+from horosphere.superposition.sampling import ALWAYS
+
+FIRST_ALWAYS = tl.constexpr(ALWAYS)
+BETA1 = tl.constexpr(0.9)
+BETA2 = tl.constexpr(0.999)
+EPS = tl.constexpr(1e-8)
+TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
+
+# -- batches: the ones of sampling.py, word for word ---------------------------------------------------------------------
+
+
+@triton.jit
+def _drawn(seed, sample, draw, step):  # type: ignore[no-untyped-def]
+    """Of one draw: 63 random bits, and a value U(0, 2)"""
+    none = sample * 0
+    w0, w1, w2, _w3 = tl.philox(seed, sample, draw, none + step, none)
+    return (((w0.to(tl.uint64) << 32) | w1.to(tl.uint64)) >> 1).to(tl.int64), (w2 >> 8).to(tl.float32) * (2.0 / 16777216.0)
+
+
+@triton.jit
+def sample(  # type: ignore[no-untyped-def]
+    seed_ptr, count_bounds_ptr, feature_bounds_ptr, always_ptr, bounds_ptr, step_ptr, index_ptr, value_ptr, count_ptr, batch,
+    N: tl.constexpr, SLOTS: tl.constexpr, EVENTS: tl.constexpr, SAMPLES: tl.constexpr, DRAWS: tl.constexpr, HALVINGS: tl.constexpr,
+):  # fmt: skip
+    """Slots of samples: first the features that are always on, then the events; -1 where an event met a feature that was on already."""
+    blocks = tl.cdiv(batch, SAMPLES)
+    stream = tl.program_id(0) // blocks
+    s = tl.program_id(0) % blocks * SAMPLES + tl.arange(0, SAMPLES)
+    live = s < batch
+    seed = tl.load(seed_ptr + stream)
+    step = tl.load(step_ptr)
+    always = tl.load(always_ptr + stream)
+    none = s * 0
+    u, value = _drawn(seed, s, none, step)
+    events = none
+    for k in range(EVENTS):
+        events += (u >= tl.load(count_bounds_ptr + stream * EVENTS + k)).to(tl.int32)
+    tl.store(count_ptr + stream * batch + s, always + events, mask=live)
+    slots = index_ptr + stream.to(tl.int64) * SLOTS * batch
+    values = value_ptr + stream.to(tl.int64) * SLOTS * batch
+    for k in range(always):
+        u, value = _drawn(seed, s, (none.to(tl.int64) + k + FIRST_ALWAYS).to(tl.uint32), step)
+        tl.store(slots + k * batch + s, none + k, mask=live)
+        tl.store(values + k * batch + s, value, mask=live)
+
+    draw = tl.arange(0, DRAWS)[None, :]
+    none = none[:, None] + draw * 0
+    bits, drawn = _drawn(seed, none + s[:, None], none + draw + 1, step)
+    on = live[:, None] & (draw < events[:, None])
+    low = none
+    high = none + tl.load(bounds_ptr + stream)
+    for _halving in range(HALVINGS):
+        middle = (low + high) // 2
+        inside = on & (low < high)
+        right = inside & (bits >= tl.load(feature_bounds_ptr + stream * N + middle, mask=inside, other=0))
+        low = tl.where(right, middle + 1, low)
+        high = tl.where(right, high, middle)
+    feature = always + low
+    for k in range(tl.max(events, 0)):
+        earlier = tl.sum(tl.where(on & (draw == k), feature + 1, 0), 1) - 1
+        on = on & ((feature != earlier[:, None]) | (draw <= k))
+    place = (always + draw) * batch + s[:, None]
+    stored = live[:, None] & (always + draw < SLOTS)
+    tl.store(slots + place, tl.where(on, feature, -1), mask=stored)
+    tl.store(values + place, drawn, mask=stored)
+
+
+@triton.jit
+def compact(count_ptr, order_ptr, row_ptr, rows_ptr, widest_ptr, batch, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows for the samples that have an active feature, in their order; how many, and the most slots that one uses."""
+    stream = tl.program_id(0)
+    rows = 0
+    widest = 0
+    for start in range(0, batch, BLOCK):
+        s = start + tl.arange(0, BLOCK)
+        count = tl.load(count_ptr + stream * batch + s, mask=s < batch, other=0)
+        active = (count > 0).to(tl.int32)
+        row = rows + tl.cumsum(active, 0) - 1
+        tl.store(order_ptr + stream * batch + row, s, mask=count > 0)
+        tl.store(row_ptr + stream * batch + s, row, mask=count > 0)
+        rows += tl.sum(active, 0)
+        widest = tl.maximum(widest, tl.max(count, 0))
+    tl.store(rows_ptr + stream, rows)
+    tl.store(widest_ptr + stream, widest)
+
+
+@triton.jit
+def bin(  # type: ignore[no-untyped-def]
+    index_ptr, value_ptr, row_ptr, widest_ptr, start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, batch,
+    BINS: tl.constexpr, SLOTS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The active entries of a bin of features, behind those of the bins before it."""
+    stream = tl.program_id(0) // BINS
+    this = tl.program_id(0) % BINS
+    base = stream.to(tl.int64) * SLOTS * batch
+    slots = tl.load(widest_ptr + stream) * batch
+    place = 0
+    for start in range(0, slots, BLOCK):
+        e = start + tl.arange(0, BLOCK)
+        i = tl.load(index_ptr + base + e, mask=e < slots, other=-1)
+        place += tl.sum(((i >= 0) & (i < this * SIZE)).to(tl.int32), 0)
+    tl.store(start_ptr + stream * (BINS + 1) + this, place)
+    for start in range(0, slots, BLOCK):
+        e = start + tl.arange(0, BLOCK)
+        i = tl.load(index_ptr + base + e, mask=e < slots, other=-1)
+        mine = (i >= this * SIZE) & (i < (this + 1) * SIZE)
+        target = base + place + tl.cumsum(mine.to(tl.int32), 0) - 1
+        tl.store(entry_row_ptr + target, tl.load(row_ptr + stream * batch + e % batch, mask=mine, other=0), mask=mine)
+        tl.store(entry_feature_ptr + target, i, mask=mine)
+        tl.store(entry_value_ptr + target, tl.load(value_ptr + base + e, mask=mine, other=0.0), mask=mine)
+        place += tl.sum(mine.to(tl.int32), 0)
+    if this == BINS - 1:
+        tl.store(start_ptr + stream * (BINS + 1) + BINS, place)
+
+
+# -- pieces of a step ----------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _encoded(index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column, M: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """h = Σ x_i W_i of some samples: their active rows of W, gathered"""
+    h = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in range(slots):
+        i = tl.load(index_ptr + k * batch + sample, mask=live, other=-1)
+        x = tl.load(value_ptr + k * batch + sample, mask=live, other=0.0)
+        h += x[:, None] * tl.load(W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & (column < M)[None, :], other=0.0)
+    return h
+
+
+@triton.jit
+def _decayed(w, length, rate, gamma):  # type: ignore[no-untyped-def]
+    """γ >= 0: towards zero; γ < 0: rows towards norm 1"""
+    change = rate * gamma
+    return tl.where(gamma >= 0, (1 - change) * w, w + change * (w - w / tl.maximum(length, TINY)))
+
+
+@triton.jit
+def _adam(w, grad, mean, square, rate, correction1, correction2):  # type: ignore[no-untyped-def]
+    mean = BETA1 * mean + (1 - BETA1) * grad
+    square = BETA2 * square + (1 - BETA2) * grad * grad
+    return w - rate * (mean / correction1) / (tl.sqrt(square / correction2) + EPS), mean, square
+
+
+# -- runs up to m = 128 --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def to_samples(  # type: ignore[no-untyped-def]
+    stream_ptr, order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, operand_ptr, flipped_ptr, b_ptr, H_ptr, H_flipped_ptr, dH_ptr, batch,
+    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, FLIP: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """H and dH of a tile of samples."""
+    run = (tl.program_id(0) // (ROWS // TILE)).to(tl.int64)
+    tile = tl.program_id(0) % (ROWS // TILE)
+    stream = tl.load(stream_ptr + run).to(tl.int64)
+    rows = tl.load(rows_ptr + stream)
+    if tile * TILE >= rows:
+        return
+    row = tile * TILE + tl.arange(0, TILE)
+    live = row < rows
+    sample = tl.load(order_ptr + stream * batch + row, mask=live, other=0)
+    slots = tl.max(tl.load(count_ptr + stream * batch + sample, mask=live, other=0), 0)
+    index_ptr += stream * SLOTS * batch
+    value_ptr += stream * SLOTS * batch
+    W_ptr += run * N * M
+    operand_ptr += run * N * M
+    flipped_ptr += run * N * M
+    b_ptr += run * N
+    H_ptr += run * ROWS * M
+    H_flipped_ptr += run * ROWS * M
+    dH_ptr += run * ROWS * M
+    column = tl.arange(0, WIDTH)
+    inside = column < M
+
+    h = _encoded(index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column, M, TILE, WIDTH)
+    place = row[:, None] * M + column[None, :]
+    operand = h.to(H_ptr.dtype.element_ty)
+    tl.store(H_ptr + place, operand, mask=inside[None, :])
+    if FLIP:
+        tl.store(H_flipped_ptr + column[None, :] * ROWS + row[:, None], operand, mask=inside[None, :])
+
+    dh = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in tl.range(0, N, STEP, num_stages=STAGES):
+        i = start + tl.arange(0, STEP)
+        w = tl.load(operand_ptr + i[:, None] * M + column[None, :], mask=inside[None, :], other=0.0)
+        r = tl.maximum(tl.dot(operand, tl.trans(w), input_precision=PRECISION) + tl.load(b_ptr + i)[None, :], 0.0)
+        if FLIP:
+            w = tl.trans(tl.load(flipped_ptr + column[:, None] * N + i[None, :], mask=inside[:, None], other=0.0))
+        dh = tl.dot(r.to(w.dtype), w, dh, input_precision=PRECISION)
+    dh *= 2
+    for k in range(slots):
+        i = tl.load(index_ptr + k * batch + sample, mask=live, other=-1)
+        x = tl.load(value_ptr + k * batch + sample, mask=live, other=0.0)
+        w = tl.load(W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & inside[None, :], other=0.0)
+        a = tl.sum(h * w, 1) + tl.load(b_ptr + i, mask=i >= 0, other=0.0)
+        dh += tl.where(a > 0, -2 * x, 0.0)[:, None] * w
+    tl.store(dH_ptr + place, dh, mask=inside[None, :])
+
+
+@triton.jit
+def to_features(  # type: ignore[no-untyped-def]
+    stream_ptr, rows_ptr, start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, H_ptr, H_flipped_ptr, dH_ptr,
+    W_ptr, operand_ptr, flipped_ptr, b_ptr, mean_ptr, square_ptr, b_mean_ptr, b_square_ptr, loss_ptr, rate_ptr, table_ptr, step_ptr, batch,
+    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, SIZE: tl.constexpr, FLIP: tl.constexpr, COPY: tl.constexpr,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of features, and their update."""
+    run = (tl.program_id(0) // (N // TILE)).to(tl.int64)
+    tile = tl.program_id(0) % (N // TILE)
+    stream = tl.load(stream_ptr + run).to(tl.int64)
+    rows = tl.load(rows_ptr + stream)
+    W_ptr += run * N * M
+    operand_ptr += run * N * M
+    flipped_ptr += run * N * M
+    mean_ptr += run * N * M
+    square_ptr += run * N * M
+    b_ptr += run * N
+    H_ptr += run * ROWS * M
+    H_flipped_ptr += run * ROWS * M
+    dH_ptr += run * ROWS * M
+    entries = stream * SLOTS * batch
+    i = tile * TILE + tl.arange(0, TILE)
+    column = tl.arange(0, WIDTH)
+    inside = column < M
+    place = i[:, None] * M + column[None, :]
+    b = tl.load(b_ptr + i)
+
+    operand = tl.load(operand_ptr + place, mask=inside[None, :], other=0.0)
+    dw = tl.zeros((TILE, WIDTH), tl.float32)
+    db = tl.zeros((TILE,), tl.float32)
+    loss = tl.zeros((TILE,), tl.float32)
+    for start in tl.range(0, rows, STEP, num_stages=STAGES):
+        s = start + tl.arange(0, STEP)
+        h = tl.load(H_ptr + s[:, None] * M + column[None, :], mask=inside[None, :], other=0.0)
+        r = tl.maximum(tl.dot(operand, tl.trans(h), input_precision=PRECISION) + b[:, None], 0.0)
+        db += tl.sum(r, 1)
+        loss += tl.sum(r * r, 1)
+        if FLIP:
+            h = tl.trans(tl.load(H_flipped_ptr + column[:, None] * ROWS + s[None, :], mask=inside[:, None], other=0.0))
+        dw = tl.dot(r.to(h.dtype), h, dw, input_precision=PRECISION)
+    # The rows that fill the last tile have h = 0, just like empty samples: only those not met above are missing (fewer than none, perhaps).
+    empties = batch - tl.cdiv(rows, STEP) * STEP
+    r = tl.maximum(b, 0.0)
+    dw *= 2
+    db = 2 * (db + empties * r)
+    loss += empties * r * r
+
+    first_bin = stream * (N // SIZE + 1) + tile * (TILE // SIZE)
+    end = tl.load(start_ptr + first_bin + TILE // SIZE)
+    for start in range(tl.load(start_ptr + first_bin), end, ENTRIES):
+        e = start + tl.arange(0, ENTRIES)
+        live = e < end
+        s = tl.load(entry_row_ptr + entries + e, mask=live, other=0)
+        j = tl.load(entry_feature_ptr + entries + e, mask=live, other=0)
+        x = tl.load(entry_value_ptr + entries + e, mask=live, other=0.0)
+        here = live[:, None] & inside[None, :]
+        h = tl.load(H_ptr + s[:, None] * M + column[None, :], mask=here, other=0.0).to(tl.float32)
+        dh = tl.load(dH_ptr + s[:, None] * M + column[None, :], mask=here, other=0.0)
+        a = tl.sum(h * tl.load(W_ptr + j[:, None] * M + column[None, :], mask=here, other=0.0), 1) + tl.load(b_ptr + j, mask=live, other=0.0)
+        delta = tl.where(a > 0, -2 * x, 0.0)
+        fall = (i[:, None] == j[None, :]) & live[None, :]
+        dw = tl.dot(fall.to(tl.float32), delta[:, None] * h + x[:, None] * dh, dw, input_precision=PRECISION)
+        db += tl.sum(tl.where(fall, delta[None, :], 0.0), 1)
+        loss += tl.sum(tl.where(fall, (x * (x - 2 * tl.maximum(a, 0.0)))[None, :], 0.0), 1)
+    slot = loss_ptr + run * (N // SIZE) + tile * (TILE // SIZE)
+    before = tl.load(slot)
+    b_mean = tl.load(b_mean_ptr + run * N + i)
+    b_square = tl.load(b_square_ptr + run * N + i)
+    tl.debug_barrier()  # all have read their rows of W, and b, which several threads read, before anyone writes
+
+    tl.store(slot, before + tl.sum(loss, 0).to(tl.float64))
+    now = table_ptr + tl.load(step_ptr) * 3
+    factor = tl.load(now)
+    correction1 = tl.load(now + 1)
+    correction2 = tl.load(now + 2)
+    rate = factor * tl.load(rate_ptr + run * 3)
+    w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
+    w = _decayed(w, tl.sqrt(tl.sum(w * w, 1))[:, None], rate, tl.load(rate_ptr + run * 3 + 2))
+    mean = tl.load(mean_ptr + place, mask=inside[None, :], other=0.0)
+    square = tl.load(square_ptr + place, mask=inside[None, :], other=0.0)
+    w, mean, square = _adam(w, dw / batch, mean, square, rate, correction1, correction2)
+    tl.store(mean_ptr + place, mean, mask=inside[None, :])
+    tl.store(square_ptr + place, square, mask=inside[None, :])
+    tl.store(W_ptr + place, w, mask=inside[None, :])
+    if COPY:
+        tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside[None, :])
+    if FLIP:
+        tl.store(flipped_ptr + column[None, :] * N + i[:, None], w, mask=inside[None, :])
+    rate = factor * tl.load(rate_ptr + run * 3 + 1)
+    b, b_mean, b_square = _adam(b, db / batch, b_mean, b_square, rate, correction1, correction2)
+    tl.store(b_mean_ptr + run * N + i, b_mean)
+    tl.store(b_square_ptr + run * N + i, b_square)
+    tl.store(b_ptr + i, b)
+
+
+# -- wider runs, one at a time -------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["stream", "capacity"])
+def encode(  # type: ignore[no-untyped-def]
+    order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, H_ptr, overflow_ptr, stream, batch, capacity,
+    M: tl.constexpr, SLOTS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """H of a tile of samples and columns, zero behind the last row."""
+    rows = tl.load(rows_ptr + stream)
+    if rows > capacity:
+        tl.store(overflow_ptr, 1)
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    live = row < rows
+    sample = tl.load(order_ptr + stream * batch + row, mask=live, other=0)
+    slots = tl.max(tl.load(count_ptr + stream * batch + sample, mask=live, other=0), 0)
+    base = tl.cast(stream, tl.int64) * SLOTS * batch
+    h = _encoded(index_ptr + base, value_ptr + base, W_ptr, sample, live, slots, batch, column, M, TILE, COLUMNS)
+    tl.store(H_ptr + row[:, None] * M + column[None, :], h.to(H_ptr.dtype.element_ty), mask=(column < M)[None, :])
+
+
+@triton.jit(do_not_specialize=["stream", "tiles"])
+def outputs(  # type: ignore[no-untyped-def]
+    H_ptr, W_ptr, b_ptr, rows_ptr, G_ptr, db_ptr, loss_ptr, stream, tiles,
+    N: tl.constexpr, M: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """A tile of G = 2 ReLU(H Wᵀ + b), and its share of db and of the loss."""
+    group = tl.program_id(0) // (GROUP * (N // TILE))  # tiles that share samples run together: H stays in the cache
+    size = tl.minimum(tiles - group * GROUP, GROUP)
+    inner = tl.program_id(0) % (GROUP * (N // TILE))
+    tile = group * GROUP + inner % size
+    s = tile * TILE + tl.arange(0, TILE)
+    i = inner // size * TILE + tl.arange(0, TILE)
+    column = tl.arange(0, STEP)
+    a = tl.zeros((TILE, TILE), tl.float32)
+    if tile * TILE < tl.load(rows_ptr + stream):
+        for start in range(0, M, STEP):
+            inside = start + column < M
+            h = tl.load(H_ptr + s[:, None] * M + (start + column)[None, :], mask=inside[None, :], other=0.0)
+            w = tl.load(W_ptr + i[:, None] * M + (start + column)[None, :], mask=inside[None, :], other=0.0)
+            a = tl.dot(h, tl.trans(w), a, input_precision=PRECISION)
+        a = tl.maximum(a + tl.load(b_ptr + i)[None, :], 0.0)
+    tl.store(G_ptr + s.to(tl.int64)[:, None] * N + i[None, :], (2 * a).to(G_ptr.dtype.element_ty))
+    tl.store(db_ptr + tile * N + i, 2 * tl.sum(a, 0))
+    tl.store(loss_ptr + tile * N + i, tl.sum(a * a, 0))
+
+
+@triton.jit(do_not_specialize=["stream", "capacity"])
+def scatter(  # type: ignore[no-untyped-def]
+    start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, G_ptr, seen_ptr, stream, batch, capacity,
+    N: tl.constexpr, SLOTS: tl.constexpr, BINS: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
+    """δ of the active entries into G; what stood there is kept for db and the loss. No two entries meet."""
+    total = tl.load(start_ptr + stream * (BINS + 1) + BINS)
+    if tl.program_id(0) * ENTRIES >= total:
+        return
+    e = tl.program_id(0) * ENTRIES + tl.arange(0, ENTRIES)
+    base = tl.cast(stream, tl.int64) * SLOTS * batch
+    s = tl.load(entry_row_ptr + base + e, mask=e < total, other=capacity)
+    live = s < capacity
+    place = G_ptr + s.to(tl.int64) * N + tl.load(entry_feature_ptr + base + e, mask=live, other=0)
+    x = tl.load(entry_value_ptr + base + e, mask=live, other=0.0)
+    g = tl.load(place, mask=live, other=0.0).to(tl.float32)
+    tl.store(seen_ptr + e, g, mask=e < total)
+    tl.store(place, tl.where(g > 0, g - 2 * x, 0.0).to(G_ptr.dtype.element_ty), mask=live)
+
+
+@triton.jit(do_not_specialize=["stream", "capacity"])
+def finish(  # type: ignore[no-untyped-def]
+    rows_ptr, start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, seen_ptr, dH_ptr, dW_ptr, db_share_ptr, loss_share_ptr, length_ptr,
+    W_ptr, operand_ptr, b_ptr, mean_ptr, square_ptr, b_mean_ptr, b_square_ptr, loss_ptr, rate_ptr, table_ptr, step_ptr, stream, batch, capacity,
+    N: tl.constexpr, M: tl.constexpr, SLOTS: tl.constexpr, SIZE: tl.constexpr, COPY: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr,
+    COLUMNS: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
+    """The encoder's part of dW for a bin of features and some columns, and their update; the first columns' program takes b and the loss."""
+    this = tl.program_id(0)
+    i = this * SIZE + tl.arange(0, SIZE)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < M
+    place = i[:, None] * M + column[None, :]
+    base = tl.cast(stream, tl.int64) * SLOTS * batch
+    dw = tl.load(dW_ptr + place, mask=inside[None, :], other=0.0)
+    db = tl.zeros((SIZE,), tl.float32)
+    loss = tl.zeros((SIZE,), tl.float32)
+    bins = start_ptr + stream * (N // SIZE + 1) + this
+    end = tl.load(bins + 1)
+    for start in range(tl.load(bins), end, ENTRIES):
+        e = start + tl.arange(0, ENTRIES)
+        s = tl.load(entry_row_ptr + base + e, mask=e < end, other=capacity)
+        live = s < capacity
+        j = tl.load(entry_feature_ptr + base + e, mask=live, other=0)
+        x = tl.load(entry_value_ptr + base + e, mask=live, other=0.0)
+        g = tl.load(seen_ptr + e, mask=live, other=0.0)
+        dh = tl.load(dH_ptr + s[:, None] * M + column[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        fall = (i[:, None] == j[None, :]) & live[None, :]
+        dw = tl.dot(fall.to(tl.float32), x[:, None] * dh, dw, input_precision=PRECISION)
+        db += tl.sum(tl.where(fall & (g > 0)[None, :], -2 * x[None, :], 0.0), 1)
+        loss += tl.sum(tl.where(fall, (x * (x - g))[None, :], 0.0), 1)
+
+    now = table_ptr + tl.load(step_ptr) * 3
+    factor = tl.load(now)
+    correction1 = tl.load(now + 1)
+    correction2 = tl.load(now + 2)
+    rate = factor * tl.load(rate_ptr)
+    w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
+    w = _decayed(w, tl.load(length_ptr + i)[:, None], rate, tl.load(rate_ptr + 2))
+    mean = tl.load(mean_ptr + place, mask=inside[None, :], other=0.0)
+    square = tl.load(square_ptr + place, mask=inside[None, :], other=0.0)
+    w, mean, square = _adam(w, dw / batch, mean, square, rate, correction1, correction2)
+    tl.store(mean_ptr + place, mean, mask=inside[None, :])
+    tl.store(square_ptr + place, square, mask=inside[None, :])
+    tl.store(W_ptr + place, w, mask=inside[None, :])
+    if COPY:
+        tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside[None, :])
+    if tl.program_id(1) == 0:
+        tiles = tl.cdiv(tl.minimum(tl.load(rows_ptr + stream), capacity), TILE)
+        for tile in range(tiles):
+            db += tl.load(db_share_ptr + tile * N + i)
+            loss += tl.load(loss_share_ptr + tile * N + i)
+        b = tl.load(b_ptr + i)
+        r = tl.maximum(b, 0.0)
+        empties = batch - tiles * TILE
+        db += 2 * empties * r
+        loss += empties * r * r
+        before = tl.load(loss_ptr + this)
+        b_mean = tl.load(b_mean_ptr + i)
+        b_square = tl.load(b_square_ptr + i)
+        rate = factor * tl.load(rate_ptr + 1)
+        tl.debug_barrier()  # as above
+        b, b_mean, b_square = _adam(b, db / batch, b_mean, b_square, rate, correction1, correction2)
+        tl.store(loss_ptr + this, before + tl.sum(loss, 0).to(tl.float64))
+        tl.store(b_mean_ptr + i, b_mean)
+        tl.store(b_square_ptr + i, b_square)
+        tl.store(b_ptr + i, b)
