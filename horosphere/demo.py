@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from horosphere.cli import print_comparison, require_pictures
+from horosphere.cli.common import print_comparison, require_pictures
 from horosphere.data.builtin import trove_classifiers
 from horosphere.data.tokenizer import require_language
 from horosphere.errors import UserError

@@ -19,11 +19,13 @@ from horosphere.cli.common import (
     names,
     output,
     positive,
+    print_comparison,
     require_pictures,
     seed_number,
     stem,
     table,
 )
+from horosphere.cli.pictures import add_explain, compare_pictures, train_classifier, train_dense_model
 from horosphere.cli.superposition import add_commands as add_superposition
 from horosphere.errors import UserError
 
@@ -129,7 +131,7 @@ def _compare(args: argparse.Namespace) -> None:
     if args.data in FAMILIES:
         return _compare_language(args)
     if args.data in recipe_names() or args.data.endswith(".yaml"):
-        return _compare_images(args)
+        return compare_pictures(args)
     if args.settings:
         raise UserError(f"{' '.join(args.settings)}: settings are for {', '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
     args.out = args.out or "report.html"
@@ -145,19 +147,6 @@ def _compare_language(args: argparse.Namespace) -> None:
     found = compare_language(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet)
     print_comparison(found)
     print(f"{found.tokens:,} tokens each; curves: {Path(args.out) / CURVES}")
-
-
-def _compare_images(args: argparse.Namespace) -> None:
-    from horosphere.train.compare_images import RESULTS, compare_images
-    from horosphere.train.compare_language import FAMILIES
-    from horosphere.train.images import image_recipe_names, is_image_recipe
-
-    if not is_image_recipe(args.data, args.settings):
-        raise UserError(f"{args.data}: compare takes {', '.join([*FAMILIES, *image_recipe_names()])}, or the file of a graph")
-    args.out = args.out or str(Path("runs") / f"compare-{stem(args.data)}")
-    device = choose_device(args.device)
-    print_comparison(compare_images(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.overwrite, args.quiet))
-    print(f"written: {Path(args.out) / RESULTS}")
 
 
 def _compare_graph(args: argparse.Namespace) -> None:
@@ -177,12 +166,6 @@ def _compare_graph(args: argparse.Namespace) -> None:
     tree_report(stem(args.data), graph, comparison).save(args.out)
     print_comparison(comparison)
     print(f"report: {args.out}")
-
-
-def print_comparison(comparison: Any) -> None:
-    heads, cells = comparison.cells()
-    table(heads, cells, best=0)
-    print(comparison.verdict())
 
 
 def _measure(args: argparse.Namespace) -> None:
@@ -243,37 +226,8 @@ def _train(args: argparse.Namespace) -> None:
     from horosphere.train.recipe import read_recipe
 
     kind = str(read_recipe(args.recipe, args.settings).get("model"))
-    train = _train_language if kind.startswith(LANGUAGE) else _train_dense if kind in DENSE else _train_images
+    train = _train_language if kind.startswith(LANGUAGE) else train_dense_model if kind in DENSE else train_classifier
     train(args)
-
-
-def _train_images(args: argparse.Namespace) -> None:
-    from horosphere.train.images import ImageRecipe, train_images
-
-    recipe = ImageRecipe.read(args.recipe, args.settings)
-    args.out = args.out or str(Path("runs") / stem(args.recipe))
-    result = train_images(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
-    if is_main():
-        about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))["recipe"]
-        named = {"top1": "top-1", "top5": "top-5", "coarse": "coarse top-1", "tree_error": "tree error"}
-        rows = [["model", f"{recipe.model}, {about['parameters']:,} parameters" + ", in Hi-Mapper" * (recipe.tree is not None)]]
-        rows += [["pictures", f"{about['pictures']['train']:,} to learn, {about['pictures']['valid']:,} to judge, {about['classes']} classes"]]
-        rows += [[name, f"{result.evaluation[key]:.4f}"] for key, name in named.items() if key in result.evaluation]
-        rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
-        table([], [*rows, ["written", f"{args.out}/"]])
-
-
-def _train_dense(args: argparse.Namespace) -> None:
-    from horosphere.train.dense import DenseRecipe, train_dense
-
-    recipe = DenseRecipe.read(args.recipe, args.settings)
-    args.out = args.out or str(Path("runs") / stem(args.recipe))
-    result = train_dense(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
-    if is_main():
-        rows = [["model", f"{recipe.model} on {recipe.backbone}"]]
-        rows += [[name.replace("_", " "), f"{value:.4f}"] for name, value in result.evaluation.items() if isinstance(value, float)]
-        rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
-        table([], [*rows, ["written", f"{args.out}/"]])
 
 
 def _train_language(args: argparse.Namespace) -> None:
@@ -363,14 +317,6 @@ def _generate(args: argparse.Namespace) -> None:
         write(model.to(device), tokenizer, args.prompt, args.tokens, args.temperature, args.top_k, args.greedy, streamer=streamer)
 
 
-def _explain(args: argparse.Namespace) -> None:
-    from horosphere.plots.explain import explain
-
-    require_pictures()
-    found, written = explain(args.model, args.image, args.out, random_weights=args.random_weights, overwrite=args.overwrite)
-    table([], [*found.rows(), *(["written", str(path)] for path in written)])
-
-
 def _demo(args: argparse.Namespace) -> None:
     from horosphere.demo import demo
 
@@ -458,13 +404,7 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
     device_option(generate)
 
-    seen = "what a vision model sees in a picture: its clusters, its tree of parts"
-    explain = command(commands, "explain", _explain, seen, "horosphere explain cat.jpg --model runs/hcformer-nano --out cat")
-    explain.add_argument("image", help="a picture")
-    explain.add_argument("--model", metavar="RUN", required=True, help="a folder made by `horosphere train`")
-    explain.add_argument("--random-weights", action="store_true", help="--model is the name of a recipe, untrained")
-    output(explain, "explained", "a folder of pictures and a page, or a page alone where it ends in .html (default explained)")
-
+    add_explain(commands)
     add_superposition(commands)
 
     demo = command(commands, "demo", _demo, "a first look: PyPI's classifiers in four geometries", "horosphere demo")

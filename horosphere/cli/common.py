@@ -85,3 +85,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None 
     for n, line in enumerate(lines):
         cells = [c.ljust(w) if i == 0 or not heads else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
         print(("  ".join(cells) + ("   <- best" if best is not None and n == best + bool(heads) else "")).rstrip())
+
+
+def print_comparison(comparison: Any) -> None:
+    heads, cells = comparison.cells()
+    table(heads, cells, best=0)
+    print(comparison.verdict())

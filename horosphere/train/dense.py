@@ -27,6 +27,7 @@ from horosphere.train import checkpoint
 from horosphere.train.distributed import World, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
 from horosphere.train.images import BLOCKS, CLASSES, FROM_DATA, HCFORMER, WEIGHTS, for_cuda, image_optimizer, laid_out, load_images, load_weights
+from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 APART = {"engine", "config", *FROM_DATA}  # fields that are no settings
@@ -133,12 +134,7 @@ class DenseTask:
     def __init__(self, recipe: DenseRecipe, data: DenseData[Any], world: World, folder: Path):
         self.recipe, self.data, self.world, self.folder = recipe, data, world, folder
         self.begun = False
-        engine = recipe.engine
-        share = engine.batch // world.size
-        mine = range(world.rank * share, (world.rank + 1) * share)
-        micro = engine.micro_batch or share
-        self.order = [mine[i : i + micro] for i in range(0, share, micro)]  # in which the engine asks for rows
-        self.ahead: dict[tuple[int, range], Callable[[], list[Any]]] = {}
+        self.read = ReadAhead(self._start, recipe.engine, world)
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """Pictures of the next rows are read meanwhile.
@@ -149,9 +145,7 @@ class DenseTask:
         if not self.begun and self.world.is_main:  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
             write_whole(self.folder / CLASSES, json.dumps({"classes": self.data.classes}).encode())
         self.begun = True
-        later = self.ahead[step, rows] if (step, rows) in self.ahead else self._start(step, rows)
-        following = self._following(step, rows)
-        self.ahead = {following: self._start(*following)} if following else {}
+        later = self.read(step, rows)
         return collate_instances(later()) if self.recipe.detects else collate_masks(later())
 
     def _start(self, step: int, rows: range) -> Callable[[], list[Any]]:
@@ -161,14 +155,6 @@ class DenseTask:
         if recipe.detects:
             return self.data.train.later(chosen, lambda image, target, i: flipped(image, target, recipe.flip and draws[i, 3] < 0.5))
         return self.data.train.later(chosen, lambda image, mask, i: cut(image, mask, recipe.size, recipe.scale, recipe.flip, draws[i]))
-
-    def _following(self, step: int, rows: range) -> tuple[int, range] | None:
-        """The rows that the engine asks for next."""
-        if rows not in self.order:
-            return None
-        place = self.order.index(rows) + 1
-        step, place = (step, place) if place < len(self.order) else (step + 1, 0)
-        return (step, self.order[place]) if step < self.recipe.engine.steps else None
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.recipe.detects:

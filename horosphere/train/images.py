@@ -29,6 +29,7 @@ from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
+from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
@@ -202,12 +203,7 @@ class ImageTask:
 
     def __init__(self, recipe: ImageRecipe, data: ImageData, world: World, folder: Path):
         self.recipe, self.data, self.world, self.folder = recipe, data, world, folder
-        engine = recipe.engine
-        share = engine.batch // world.size
-        mine = range(world.rank * share, (world.rank + 1) * share)
-        micro = engine.micro_batch or share
-        self.order = [mine[i : i + micro] for i in range(0, share, micro)]  # in which the engine asks for rows
-        self.ahead: dict[tuple[int, range], tuple[Later, np.ndarray, Draws]] = {}
+        self.read = ReadAhead(self._start, recipe.engine, world)
         self.begun = False
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
@@ -215,9 +211,7 @@ class ImageTask:
         if not self.begun and self.world.is_main:  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
             write_whole(self.folder / CLASSES, _classes(self.data))
         self.begun = True
-        later, labels, draws = self.ahead[step, rows] if (step, rows) in self.ahead else self._start(step, rows)
-        following = self._following(step, rows)
-        self.ahead = {following: self._start(*following)} if following else {}
+        later, labels, draws = self.read(step, rows)
         images = on_device(later(), self.world.device)
         x, targets = augment(images, labels, len(self.data.classes), draws, self.recipe.augmentation)
         return {"images": laid_out(x), "targets": targets}
@@ -228,14 +222,6 @@ class ImageTask:
         chosen = shuffled(len(train), first + rows.start, first + rows.stop, seed)
         draws = Draws.of(seed, step, recipe.engine.batch, recipe.augmentation)[rows.start : rows.stop]
         return train.pictures.crops(train.numbers[chosen], recipe.augmentation.box, draws.crop, recipe.size), train.labels[chosen], draws
-
-    def _following(self, step: int, rows: range) -> tuple[int, range] | None:
-        """The rows that the engine asks for next."""
-        if rows not in self.order:
-            return None
-        place = self.order.index(rows) + 1
-        step, place = (step, place) if place < len(self.order) else (step + 1, 0)
-        return (step, self.order[place]) if step < self.recipe.engine.steps else None
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         answer = model(batch["images"])

@@ -192,13 +192,13 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(data, tmp_path, 
     tasks = [DenseTask(recipe, recipe.pictures(), World(rank, 2), tmp_path) for rank in (0, 1)]
     for step in range(2):
         together = whole.batch(step, range(4))
-        parts = [task.batch(step, rows) for task in tasks for rows in task.order]  # as the engine asks, with the next rows read ahead
+        parts = [task.batch(step, rows) for task in tasks for rows in task.read.order]  # as the engine asks, with the next rows read ahead
         names = ("images", "masks") if kind == "semantic-fpn" else ("boxes", "labels", "counts")
         for name in names:
             assert torch.equal(torch.cat([part[name] for part in parts]), together[name])
     assert not torch.equal(whole.batch(0, range(4))["images"], whole.batch(1, range(4))["images"])
     whole.batch(3, range(4))
-    assert whole.ahead == {}
+    assert whole.read.begun == {}
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------

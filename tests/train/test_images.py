@@ -210,8 +210,8 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(data, tmp_path, 
     assert expected[0]["images"].shape == (8, 3, 8, 8)
     tasks = [ImageTask(recipe, recipe.images(), World(rank, 2), tmp_path) for rank in (0, 1)]
     for step in range(3):  # as the engine asks, with the next rows read ahead
-        parts = [task.batch(step, rows) for task in tasks for rows in task.order]
-        assert all(len(task.ahead) == 1 for task in tasks)
+        parts = [task.batch(step, rows) for task in tasks for rows in task.read.order]
+        assert all(len(task.read.begun) == 1 for task in tasks)
         for name, value in expected[step].items():
             torch.testing.assert_close(torch.cat([part[name] for part in parts]), value, rtol=0, atol=1e-6)
     again = ImageTask(recipe, recipe.images(), World(), tmp_path)
@@ -223,7 +223,7 @@ def test_the_last_step_reads_nothing_ahead(data, tmp_path):
     recipe = small(data)
     task = ImageTask(recipe, recipe.images(), World(), tmp_path)
     task.batch(3, range(8))
-    assert task.ahead == {}
+    assert task.read.begun == {}
 
 
 def test_evaluation_counts_every_picture_once(data, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_stopped_run_goes_on_exactly(data, run, tmp_path, network, monkeypatch
     folder, loss = tmp_path / "run", ImageTask.loss
 
     def interrupt(task, model, batch):
-        if (2, range(8)) in task.ahead:
+        if (2, range(8)) in task.read.begun:
             os.kill(os.getpid(), signal.SIGINT)
         return loss(task, model, batch)
 
