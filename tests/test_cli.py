@@ -21,6 +21,7 @@ from horosphere.errors import UserError
 from horosphere.train import compare, embed
 from horosphere.train.config import EmbedConfig
 from horosphere.train.embed import Embedded
+from tests.command_line import runner
 from tests.train.graphs import binary_tree
 
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
@@ -38,16 +39,7 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    """Exit code, standard output and standard error of a command."""
-
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
+    return runner(capsys)
 
 
 @pytest.fixture

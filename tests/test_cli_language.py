@@ -21,6 +21,7 @@ from horosphere import cli
 from horosphere.cli import main
 from horosphere.train import language
 from horosphere.train.language import load
+from tests.command_line import runner
 from tests.train.tiny_language import SMALL, TEXTS, lines, write_text
 
 ROOT = Path(__file__).parents[1]
@@ -44,16 +45,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def run(home, capsys):
-    """Exit code, standard output and standard error of a command."""
-
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
+    return runner(capsys)
 
 
 def everything():

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from horosphere.cli import main
+from tests.command_line import runner
 from tests.data.pictures import write_npz
 from tests.train.tiny_images import SMALL
 
@@ -29,14 +30,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def run(home, capsys):
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
+    return runner(capsys)
 
 
 def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):

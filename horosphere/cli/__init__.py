@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ from horosphere.errors import UserError
 
 LANGUAGE = ("helm", "llama", "deepseek")  # what names of language models begin with
 DENSE = ("semantic-fpn", "mask-rcnn")
+BROKEN_PIPE = 141  # as a shell has it for a program that SIGPIPE ended
 PATIENCE = 5.0  # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
 
 
@@ -49,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run(args)
         else:
             parser.print_help()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough: head, less
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains about it once more at its end
+        return BROKEN_PIPE
     except (UserError, OSError) as error:
         if args.debug:
             raise

@@ -23,7 +23,7 @@ from horosphere.errors import UserError
 from horosphere.superposition import cuda_kernels as kernels
 from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.sampling import Sampler
-from horosphere.superposition.toy import Schedule, Toy, initial
+from horosphere.superposition.toy import BETA1, BETA2, STATE, Schedule, Toy, initial
 
 # What the products read; sums, state and moments are fp32. fp16 has the mantissa of tf32, rounds where tf32 cuts, and moves half the bytes.
 PRECISIONS = {"tf32": torch.float32, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -31,7 +31,6 @@ NARROW = 128  # widest m whose tiles stay on the chip
 ROUND = 128  # samples and features are padded to multiples of this: no tile has a ragged end
 BIN = 64  # active entries are sorted by features in bins of so many
 CHUNK = 128  # columns of W that a program of a wide run updates
-STATE = ("W", "b", "W_mean", "W_square", "b_mean", "b_square")
 SIGMAS = 10  # a wide run has memory for the mean number of nonempty samples and so many standard deviations
 
 # -- memory --------------------------------------------------------------------------------------------------------------
@@ -336,7 +335,7 @@ class CudaGroup:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._step = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._overflow = torch.zeros(1, dtype=torch.int32, device=self.device)
-        rows = [(schedule.factor(t), 1 - 0.9 ** (t + 1), 1 - 0.999 ** (t + 1)) for t in range(schedule.steps)]
+        rows = [(schedule.factor(t), 1 - BETA1 ** (t + 1), 1 - BETA2 ** (t + 1)) for t in range(schedule.steps)]
         table = torch.tensor(rows, dtype=torch.float32, device=self.device)
 
         streams = {key: place for place, key in enumerate(dict.fromkeys(map(_stream_of, runs)))}

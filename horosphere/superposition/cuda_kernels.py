@@ -4,12 +4,13 @@ import torch
 import triton
 import triton.language as tl
 
+from horosphere.superposition import toy
 from horosphere.superposition.sampling import ALWAYS
 
 FIRST_ALWAYS = tl.constexpr(ALWAYS)
-BETA1 = tl.constexpr(0.9)
-BETA2 = tl.constexpr(0.999)
-EPS = tl.constexpr(1e-8)
+BETA1 = tl.constexpr(toy.BETA1)
+BETA2 = tl.constexpr(toy.BETA2)
+EPS = tl.constexpr(toy.EPSILON)
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
 # -- batches: the ones of sampling.py, word for word ---------------------------------------------------------------------
