@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("throughput", "windows", "sizes"), help="one part alone")
     parser.add_argument("--mode", default="default", help="of torch.compile: default, max-autotune-no-cudagraphs, …")
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5, help="in which the models take turns (default 5)")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -173,7 +174,7 @@ def main() -> None:
         parser.error("no GPU here: pass --smoke for a toy run")
     names = [n for n in (*OURS, *THEIRS) if args.only in n or n == UNIT]
     ours = [n for n in names if n in OURS]
-    batch, size, sizes, pixels, rounds, times = (2, 64, (64, 96), 2 * 64**2, 1, 1) if args.smoke else (args.batch, 224, SIZES, 64 * 224**2, 5, 10)
+    batch, size, sizes, pixels, rounds, times = (2, 64, (64, 96), 2 * 64**2, 1, 1) if args.smoke else (args.batch, 224, SIZES, 64 * 224**2, args.rounds, 10)
     if args.smoke:
         names, ours = [n for n in names if n in SWEPT], ours[:1]
     torch.backends.cudnn.benchmark = True
