@@ -27,6 +27,7 @@ from horosphere.superposition.toy import BETA1, BETA2, STATE, Schedule, Toy, ini
 
 # What the products read; sums, state and moments are fp32. fp16 has the mantissa of tf32, rounds where tf32 cuts, and moves half the bytes.
 PRECISIONS = {"tf32": torch.float32, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+PRECISION = "fp16"
 NARROW = 128  # widest m whose tiles stay on the chip
 ROUND = 128  # samples and features are padded to multiples of this: no tile has a ragged end
 BIN = 64  # active entries are sorted by features in bins of so many
@@ -103,7 +104,7 @@ def _capacity(toy: Toy, batch: int) -> int:
     return _up(min(batch, math.ceil(batch * (1 - empty) + SIGMAS * math.sqrt(batch * empty * (1 - empty)) + 1)), ROUND)
 
 
-def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = "tf32") -> int:
+def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = PRECISION) -> int:
     """Bytes of GPU memory that `CudaGroup(runs, schedule, precision=precision)` holds; tables of a few megabytes are not counted."""
     samplers = {_stream_of(toy): Sampler(toy.n, toy.law, toy.density, toy.seed) for toy in runs}
     n, batch, slots = runs[0].n, schedule.batch, max(map(_slots, samplers.values()))
@@ -228,17 +229,26 @@ class _Narrow(_Runs):
         super().__init__(runs, members, streams, table, precision, _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision))
         self.places = torch.tensor(places, dtype=torch.int32, device=table.device)
         self.width = max(16, int(triton.next_power_of_2(self.m)))
-        self.tiles = _tiles(self.width, precision, _shared_memory(table.device))
+        self.sample_tiles = self.feature_tiles = _tiles(self.width, precision, _shared_memory(table.device))
+        self.rows = _up(streams.batch, ROUND)
+        self.flipped, self.h_flipped = self.at.get("flipped", self.at["W"]), self.at.get("H_flipped", self.at["H"])
 
     def advance(self) -> None:
-        at, of, t = self.at, self.streams.at, self.tiles
-        rows, runs, flip = _up(self.streams.batch, ROUND), len(self.places), "flipped" in at
-        flipped, h_flipped = at.get("flipped", at["W"]), at.get("H_flipped", at["H"])
+        self.to_samples()
+        self.to_features()
+
+    def to_samples(self) -> None:
+        at, of, t = self.at, self.streams.at, self.sample_tiles
+        rows, runs, flip, flipped, h_flipped = self.rows, len(self.places), "flipped" in self.at, self.flipped, self.h_flipped
         kernels.to_samples[(runs * (rows // t.tile),)](
             self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, flipped, at["b"], at["H"], h_flipped,
             at["dH"], self.streams.batch, self.N, self.M, rows, self.streams.slots, flip, self.input_precision, self.width, t.tile, t.step, t.stages,
             num_warps=t.warps,
         )  # fmt: skip
+
+    def to_features(self) -> None:
+        at, of, t = self.at, self.streams.at, self.feature_tiles
+        rows, runs, flip, flipped, h_flipped = self.rows, len(self.places), "flipped" in self.at, self.flipped, self.h_flipped
         kernels.to_features[(runs * (self.N // t.tile),)](
             self.places, of["rows"], of["start"], of["entry_row"], of["entry_feature"], of["entry_value"], at["H"], h_flipped, at["dH"], at["W"],
             self.operand, flipped, at["b"], at["W_mean"], at["W_square"], at["b_mean"], at["b_square"], at["loss"], self.rates, self.table,
@@ -323,7 +333,7 @@ def _on(device: torch.device, precision: str) -> Iterator[None]:
 class CudaGroup:
     """Runs of one n with the read-out "dot", trained together. Runs of one (law, density, seed) share their batches, runs of one m their kernels."""
 
-    def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = "tf32"):
+    def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = PRECISION):
         if precision not in PRECISIONS:
             raise UserError(f"precision {precision}: choose from {', '.join(PRECISIONS)}")
         if len({toy.n for toy in runs}) != 1 or {toy.readout for toy in runs} != {"dot"}:
