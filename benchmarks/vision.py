@@ -174,7 +174,8 @@ def main() -> None:
         parser.error("no GPU here: pass --smoke for a toy run")
     names = [n for n in (*OURS, *THEIRS) if args.only in n or n == UNIT]
     ours = [n for n in names if n in OURS]
-    batch, size, sizes, pixels, rounds, times = (2, 64, (64, 96), 2 * 64**2, 1, 1) if args.smoke else (args.batch, 224, SIZES, 64 * 224**2, args.rounds, 10)
+    full = (args.batch, 224, SIZES, 64 * 224**2, args.rounds, 10)
+    batch, size, sizes, pixels, rounds, times = (2, 64, (64, 96), 2 * 64**2, 1, 1) if args.smoke else full
     if args.smoke:
         names, ours = [n for n in names if n in SWEPT], ours[:1]
     torch.backends.cudnn.benchmark = True

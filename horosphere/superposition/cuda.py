@@ -12,7 +12,6 @@ Nothing is added atomically: a run is the same to the last bit in any company an
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,12 +24,12 @@ from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.sampling import Sampler
 from horosphere.superposition.toy import BETA1, BETA2, STATE, Schedule, Toy, initial
 
-# What the products read; sums, state and moments are fp32. fp16 has the mantissa of tf32, rounds where tf32 cuts, and moves half the bytes.
-PRECISIONS = {"tf32": torch.float32, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-PRECISION = "fp16"
+# What the products read; sums, state and moments are fp32. fp16 runs on the tensor cores and gives the losses of fp32; tf32 is half as fast, cuts
+# where fp16 rounds, and moved them by 0.5 %.
+PRECISIONS = {"fp16": torch.float16, "fp32": torch.float32}
 NARROW = 128  # widest m whose tiles stay on the chip
 ROUND = 128  # samples and features are padded to multiples of this: no tile has a ragged end
-BIN = 64  # active entries are sorted by features in bins of so many
+BIN = 64  # active entries are sorted by features in bins of so many, the tile that a program holds
 CHUNK = 128  # columns of W that a program of a wide run updates
 SIGMAS = 10  # a wide run has memory for the mean number of nonempty samples and so many standard deviations
 
@@ -77,11 +76,8 @@ def _state_shapes(runs: int, n: int, m: int) -> Shapes:
 
 
 def _narrow_shapes(runs: int, n: int, m: int, batch: int, precision: str) -> Shapes:
-    """`flipped` copies have their columns as rows: the tensor cores read tf32 only along the dimension they sum over."""
     kind, N, M, rows = PRECISIONS[precision], _up(n, ROUND), _up(m, 16), _up(batch, ROUND)
     shapes: Shapes = {"H": ((runs, rows, M), kind), "dH": ((runs, rows, M), torch.float32)}
-    if precision == "tf32":
-        shapes |= {"flipped": ((runs, M, N), kind), "H_flipped": ((runs, M, rows), kind)}
     if kind != torch.float32:
         shapes |= {"operand": ((runs, N, M), kind)}
     return _state_shapes(runs, n, m) | shapes
@@ -104,7 +100,7 @@ def _capacity(toy: Toy, batch: int) -> int:
     return _up(min(batch, math.ceil(batch * (1 - empty) + SIGMAS * math.sqrt(batch * empty * (1 - empty)) + 1)), ROUND)
 
 
-def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = PRECISION) -> int:
+def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = "fp16") -> int:
     """Bytes of GPU memory that `CudaGroup(runs, schedule, precision=precision)` holds; tables of a few megabytes are not counted."""
     samplers = {_stream_of(toy): Sampler(toy.n, toy.law, toy.density, toy.seed) for toy in runs}
     n, batch, slots = runs[0].n, schedule.batch, max(map(_slots, samplers.values()))
@@ -123,29 +119,6 @@ def _slots(sampler: Sampler) -> int:
 
 
 # -- the group -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """How a kernel is cut: the tile it holds, the steps in which it passes over the rest, warps, and steps under way at a time."""
-
-    tile: int
-    step: int
-    warps: int
-    stages: int
-
-
-def _tiles(width: int, precision: str, shared: int) -> _Tiles:
-    """The largest tiles whose operands fit the shared memory of a multiprocessor, for narrow runs twice."""
-    if precision == "fp32":
-        return _Tiles(BIN, 32, 4, 1)  # no tensor cores: operands live in registers
-    size = PRECISIONS[precision].itemsize
-    budget = 0.9 * shared if width == NARROW else 0.45 * shared
-    for tile, step in ((128, 64), (128, 32)):
-        pass_over = 2 * step * width * size * (2 if precision == "tf32" else 1)
-        if pass_over + tile * width * size + tile * step * 4 <= budget:
-            return _Tiles(tile, step, 8 if width == NARROW else 4, 2)
-    return _Tiles(BIN, 32, 4, 1)
 
 
 class _Streams:
@@ -213,8 +186,6 @@ class _Runs:
         """W as the products read it"""
         if "operand" in self.at:
             self.at["operand"].copy_(self.at["W"])
-        if "flipped" in self.at:
-            self.at["flipped"].copy_(self.at["W"].transpose(1, 2))
 
     def own(self, padded: Tensor) -> Tensor:
         """The runs' own part of a stack of matrices or vectors, a view."""
@@ -229,31 +200,20 @@ class _Narrow(_Runs):
         super().__init__(runs, members, streams, table, precision, _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision))
         self.places = torch.tensor(places, dtype=torch.int32, device=table.device)
         self.width = max(16, int(triton.next_power_of_2(self.m)))
-        self.sample_tiles = self.feature_tiles = _tiles(self.width, precision, _shared_memory(table.device))
-        self.rows = _up(streams.batch, ROUND)
-        self.flipped, self.h_flipped = self.at.get("flipped", self.at["W"]), self.at.get("H_flipped", self.at["H"])
+        # the best of a dozen at every width on an H200; without tensor cores (fp32) operands live in registers
+        self.steps, self.stages = (32, 1) if precision == "fp32" else (32 if self.width == NARROW else 64, 3)
 
     def advance(self) -> None:
-        self.to_samples()
-        self.to_features()
-
-    def to_samples(self) -> None:
-        at, of, t = self.at, self.streams.at, self.sample_tiles
-        rows, runs, flip, flipped, h_flipped = self.rows, len(self.places), "flipped" in self.at, self.flipped, self.h_flipped
-        kernels.to_samples[(runs * (rows // t.tile),)](
-            self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, flipped, at["b"], at["H"], h_flipped,
-            at["dH"], self.streams.batch, self.N, self.M, rows, self.streams.slots, flip, self.input_precision, self.width, t.tile, t.step, t.stages,
-            num_warps=t.warps,
+        at, of = self.at, self.streams.at
+        rows, runs, how = _up(self.streams.batch, ROUND), len(self.places), (self.input_precision, self.width, BIN, self.steps, self.stages)
+        kernels.to_samples[(runs * (rows // BIN),)](
+            self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, at["b"], at["H"], at["dH"],
+            self.streams.batch, self.N, self.M, rows, self.streams.slots, *how,
         )  # fmt: skip
-
-    def to_features(self) -> None:
-        at, of, t = self.at, self.streams.at, self.feature_tiles
-        rows, runs, flip, flipped, h_flipped = self.rows, len(self.places), "flipped" in self.at, self.flipped, self.h_flipped
-        kernels.to_features[(runs * (self.N // t.tile),)](
-            self.places, of["rows"], of["start"], of["entry_row"], of["entry_feature"], of["entry_value"], at["H"], h_flipped, at["dH"], at["W"],
-            self.operand, flipped, at["b"], at["W_mean"], at["W_square"], at["b_mean"], at["b_square"], at["loss"], self.rates, self.table,
-            self.streams.step, self.streams.batch, self.N, self.M, rows, self.streams.slots, BIN, flip, "operand" in at, self.input_precision,
-            self.width, t.tile, t.step, t.stages, 32, num_warps=t.warps,
+        kernels.to_features[(runs * (self.N // BIN),)](
+            self.places, of["rows"], of["start"], of["entry_row"], of["entry_feature"], of["entry_value"], at["H"], at["dH"], at["W"], self.operand,
+            at["b"], at["W_mean"], at["W_square"], at["b_mean"], at["b_square"], at["loss"], self.rates, self.table, self.streams.step,
+            self.streams.batch, self.N, self.M, rows, self.streams.slots, "operand" in at, *how, 32,
         )  # fmt: skip
 
 
@@ -306,23 +266,15 @@ def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
         torch.mm(a.float(), b.float(), out=out)
 
 
-def _shared_memory(device: torch.device) -> int:
-    """Bytes that one program can have; in Triton's interpreter those of a large GPU."""
-    if device.type != "cuda":
-        return 227 * 1024
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
-
-
 @contextmanager
-def _on(device: torch.device, precision: str) -> Iterator[None]:
-    """The device, and the precision of its products, for a while."""
+def _on(device: torch.device) -> Iterator[None]:
+    """The device for a while; its fp32 products are fp32."""
     if device.type != "cuda":
         yield
         return
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
-    matmul.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    matmul.fp32_precision = "ieee"
     try:
         with torch.cuda.device(device):
             yield
@@ -333,7 +285,7 @@ def _on(device: torch.device, precision: str) -> Iterator[None]:
 class CudaGroup:
     """Runs of one n with the read-out "dot", trained together. Runs of one (law, density, seed) share their batches, runs of one m their kernels."""
 
-    def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = PRECISION):
+    def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = "fp16"):
         if precision not in PRECISIONS:
             raise UserError(f"precision {precision}: choose from {', '.join(PRECISIONS)}")
         if len({toy.n for toy in runs}) != 1 or {toy.readout for toy in runs} != {"dot"}:
@@ -366,7 +318,7 @@ class CudaGroup:
         """Train so many more steps."""
         if self.step + steps > self.schedule.steps:
             raise ValueError(f"{steps} steps after step {self.step} of a schedule of {self.schedule.steps}")
-        with _on(self.device, self.precision):
+        with _on(self.device):
             for _ in range(steps):
                 if self._graph is not None:
                     self._graph.replay()

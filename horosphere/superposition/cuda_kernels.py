@@ -153,9 +153,9 @@ def _adam(w, grad, mean, square, rate, correction1, correction2):  # type: ignor
 
 @triton.jit
 def to_samples(  # type: ignore[no-untyped-def]
-    stream_ptr, order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, operand_ptr, flipped_ptr, b_ptr, H_ptr, H_flipped_ptr, dH_ptr, batch,
-    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, FLIP: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr,
+    stream_ptr, order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, operand_ptr, b_ptr, H_ptr, dH_ptr, batch,
+    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    STEP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """H and dH of a tile of samples."""
     run = (tl.program_id(0) // (ROWS // TILE)).to(tl.int64)
@@ -172,10 +172,8 @@ def to_samples(  # type: ignore[no-untyped-def]
     value_ptr += stream * SLOTS * batch
     W_ptr += run * N * M
     operand_ptr += run * N * M
-    flipped_ptr += run * N * M
     b_ptr += run * N
     H_ptr += run * ROWS * M
-    H_flipped_ptr += run * ROWS * M
     dH_ptr += run * ROWS * M
     column = tl.arange(0, WIDTH)
     inside = column < M
@@ -184,16 +182,12 @@ def to_samples(  # type: ignore[no-untyped-def]
     place = row[:, None] * M + column[None, :]
     operand = h.to(H_ptr.dtype.element_ty)
     tl.store(H_ptr + place, operand, mask=inside[None, :])
-    if FLIP:
-        tl.store(H_flipped_ptr + column[None, :] * ROWS + row[:, None], operand, mask=inside[None, :])
 
     dh = tl.zeros((TILE, WIDTH), tl.float32)
     for start in tl.range(0, N, STEP, num_stages=STAGES):
         i = start + tl.arange(0, STEP)
         w = tl.load(operand_ptr + i[:, None] * M + column[None, :], mask=inside[None, :], other=0.0)
         r = tl.maximum(tl.dot(operand, tl.trans(w), input_precision=PRECISION) + tl.load(b_ptr + i)[None, :], 0.0)
-        if FLIP:
-            w = tl.trans(tl.load(flipped_ptr + column[:, None] * N + i[None, :], mask=inside[:, None], other=0.0))
         dh = tl.dot(r.to(w.dtype), w, dh, input_precision=PRECISION)
     dh *= 2
     for k in range(slots):
@@ -207,9 +201,9 @@ def to_samples(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def to_features(  # type: ignore[no-untyped-def]
-    stream_ptr, rows_ptr, start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, H_ptr, H_flipped_ptr, dH_ptr,
-    W_ptr, operand_ptr, flipped_ptr, b_ptr, mean_ptr, square_ptr, b_mean_ptr, b_square_ptr, loss_ptr, rate_ptr, table_ptr, step_ptr, batch,
-    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, SIZE: tl.constexpr, FLIP: tl.constexpr, COPY: tl.constexpr,
+    stream_ptr, rows_ptr, start_ptr, entry_row_ptr, entry_feature_ptr, entry_value_ptr, H_ptr, dH_ptr,
+    W_ptr, operand_ptr, b_ptr, mean_ptr, square_ptr, b_mean_ptr, b_square_ptr, loss_ptr, rate_ptr, table_ptr, step_ptr, batch,
+    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, COPY: tl.constexpr,
     PRECISION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of features, and their update."""
@@ -219,12 +213,10 @@ def to_features(  # type: ignore[no-untyped-def]
     rows = tl.load(rows_ptr + stream)
     W_ptr += run * N * M
     operand_ptr += run * N * M
-    flipped_ptr += run * N * M
     mean_ptr += run * N * M
     square_ptr += run * N * M
     b_ptr += run * N
     H_ptr += run * ROWS * M
-    H_flipped_ptr += run * ROWS * M
     dH_ptr += run * ROWS * M
     entries = stream * SLOTS * batch
     i = tile * TILE + tl.arange(0, TILE)
@@ -243,8 +235,6 @@ def to_features(  # type: ignore[no-untyped-def]
         r = tl.maximum(tl.dot(operand, tl.trans(h), input_precision=PRECISION) + b[:, None], 0.0)
         db += tl.sum(r, 1)
         loss += tl.sum(r * r, 1)
-        if FLIP:
-            h = tl.trans(tl.load(H_flipped_ptr + column[:, None] * ROWS + s[None, :], mask=inside[:, None], other=0.0))
         dw = tl.dot(r.to(h.dtype), h, dw, input_precision=PRECISION)
     # The rows that fill the last tile have h = 0, just like empty samples: only those not met above are missing (fewer than none, perhaps).
     empties = batch - tl.cdiv(rows, STEP) * STEP
@@ -253,9 +243,9 @@ def to_features(  # type: ignore[no-untyped-def]
     db = 2 * (db + empties * r)
     loss += empties * r * r
 
-    first_bin = stream * (N // SIZE + 1) + tile * (TILE // SIZE)
-    end = tl.load(start_ptr + first_bin + TILE // SIZE)
-    for start in range(tl.load(start_ptr + first_bin), end, ENTRIES):
+    bin = stream * (N // TILE + 1) + tile
+    end = tl.load(start_ptr + bin + 1)
+    for start in range(tl.load(start_ptr + bin), end, ENTRIES):
         e = start + tl.arange(0, ENTRIES)
         live = e < end
         s = tl.load(entry_row_ptr + entries + e, mask=live, other=0)
@@ -270,7 +260,7 @@ def to_features(  # type: ignore[no-untyped-def]
         dw = tl.dot(fall.to(tl.float32), delta[:, None] * h + x[:, None] * dh, dw, input_precision=PRECISION)
         db += tl.sum(tl.where(fall, delta[None, :], 0.0), 1)
         loss += tl.sum(tl.where(fall, (x * (x - 2 * tl.maximum(a, 0.0)))[None, :], 0.0), 1)
-    slot = loss_ptr + run * (N // SIZE) + tile * (TILE // SIZE)
+    slot = loss_ptr + run * (N // TILE) + tile
     before = tl.load(slot)
     b_mean = tl.load(b_mean_ptr + run * N + i)
     b_square = tl.load(b_square_ptr + run * N + i)
@@ -292,8 +282,6 @@ def to_features(  # type: ignore[no-untyped-def]
     tl.store(W_ptr + place, w, mask=inside[None, :])
     if COPY:
         tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside[None, :])
-    if FLIP:
-        tl.store(flipped_ptr + column[None, :] * N + i[:, None], w, mask=inside[None, :])
     rate = factor * tl.load(rate_ptr + run * 3 + 1)
     b, b_mean, b_square = _adam(b, db / batch, b_mean, b_square, rate, correction1, correction2)
     tl.store(b_mean_ptr + run * N + i, b_mean)
