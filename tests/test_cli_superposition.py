@@ -44,6 +44,18 @@ def test_a_sweep_leaves_a_table_and_says_how_loss_falls(run):
         assert len(list(csv.DictReader(file))) == 2 * 2 * 2 * 2 * 2
 
 
+def test_a_part_of_a_published_grid(run, refused):
+    few = ("--grid", "a", "--steps", "2", "--batch", "16", "--seeds", "1", "--out", "out", "--quiet", "--device", "cpu")
+    code, _, _ = run("sweep", *few, "--laws", "power:0.5,power:2", "--widths", "10,25", "--gammas=-0.556,0.333", "--bias", "normal,zero")
+    assert code == 0
+    with open("out/results.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({tuple(row[name] for name in ("law", "m", "gamma", "bias")) for row in rows}) == 16
+    assert {(row["law"], row["m"]) for row in rows} == {(law, m) for law in ("power:0.5", "power:2") for m in ("10", "25")}
+    assert "no run" in refused("sweep", *few, "--widths", "11")
+    assert "--lr" in refused("sweep", *few, "--lr", "0.1")
+
+
 def test_a_finished_sweep_is_kept_and_read_again(run, refused):
     assert run("sweep", *SMALL, "--out", "out")[0] == 0
     before = Path("out/results.csv").read_bytes()
@@ -55,12 +67,7 @@ def test_a_finished_sweep_is_kept_and_read_again(run, refused):
 
 def test_figures_need_runs_that_fill_one(run, refused):
     gammas = "--gammas=-1,-0.5555556,0.3333333"
-    assert (
-        run(
-            "sweep", *SMALL[:0], "--widths", "4,8", "--n", "1000", "--steps", "3", "--batch", "16", "--seeds", "1", gammas, "--out", "out", "--quiet"
-        )[0]
-        == 0
-    )
+    assert run("sweep", "--widths", "4,8", "--n", "1000", "--steps", "3", "--batch", "16", "--seeds", "1", gammas, "--out", "out", "--quiet")[0] == 0
     code, out, _ = run("figures", "out", "--out", "pictures")
     assert code == 0
     assert "figure-3.png" in out

@@ -24,15 +24,16 @@ def add_commands(commands: Any) -> None:
     sweep.add_argument(
         "--grid", choices=("a", "b", "c", "small"), help="a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small"
     )
-    sweep.add_argument("--n", metavar="N", type=positive, default=1000, help="features (default 1000)")
-    sweep.add_argument("--widths", metavar="A,B", type=names, default=names("10,15,25,39,63,100"), help="dimensions (default 10,15,25,39,63,100)")
-    laws = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE (default power:1)"
-    sweep.add_argument("--laws", metavar="A,B", type=names, default=["power:1"], help=laws)
-    sweep.add_argument("--densities", metavar="A,B", type=names, default=["1"], help="mean number of active features (default 1)")
-    sweep.add_argument("--gammas", metavar="A,B", type=names, default=["-0.5555556", "0.3333333"], help="decay; below zero growth to unit norm")
-    sweep.add_argument("--bias", metavar="A,B", type=names, help="normal, as in the paper's scripts, and/or zero: how b starts (default normal)")
+    sweep.add_argument("--n", metavar="N", type=positive, help="features (default 1000)")
+    sweep.add_argument("--widths", metavar="A,B", type=names, help="dimensions (default 10,15,25,39,63,100); with --grid: only these of it")
+    laws = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE (default power:1); with --grid: only these"
+    sweep.add_argument("--laws", metavar="A,B", type=names, help=laws)
+    sweep.add_argument("--densities", metavar="A,B", type=names, help="mean number of active features (default 1); with --grid: only these")
+    decays = "decay; below zero growth to unit norm (default -0.556,0.333); with --grid: only these"
+    sweep.add_argument("--gammas", metavar="A,B", type=names, help=decays)
+    sweep.add_argument("--bias", metavar="A,B", type=names, default=["normal"], help="how b starts: normal, as in the paper's scripts, and/or zero")
     sweep.add_argument("--readouts", metavar="A,B", type=names, default=["dot"], help="dot, lorentz, distance (default dot)")
-    sweep.add_argument("--lr", metavar="X", type=float, default=1e-2, help="learning rate at its peak (default 0.01)")
+    sweep.add_argument("--lr", metavar="X", type=float, help="learning rate at its peak (default 0.01)")
     sweep.add_argument("--steps", metavar="N", type=positive, help="of training (default the grid's, or 20,000)")
     sweep.add_argument("--batch", metavar="N", type=positive, help="samples a step (default the grid's, or 2048)")
     sweep.add_argument("--seeds", metavar="N", type=positive, default=3, help="runs of each setting (default 3)")
@@ -82,28 +83,35 @@ def _sweep(args: argparse.Namespace) -> None:
     from horosphere.plots.superposition import draw_figures
     from horosphere.superposition.results import RESULTS, settings
     from horosphere.superposition.sweep import sweep
-    from horosphere.superposition.toy import Schedule, Toy, grid
+    from horosphere.superposition.toy import WIDTHS, Schedule, Toy, grid
 
     require_pictures()
-    biases = args.bias or ["normal"]
+    laws, widths = args.laws, _widths_of("--widths", args.widths)
+    densities, gammas = _numbers("--densities", args.densities), _numbers("--gammas", args.gammas)
     if args.grid:
+        if args.n or args.lr:
+            raise UserError(f"--{'n' if args.n else 'lr'}: grid {args.grid} has its own; leave it out, or leave out --grid")
         runs, schedule = grid(args.grid, args.seeds)
-        runs = [replace(run, bias=bias) for bias in biases for run in runs]
+        runs = [run for run in runs if (not laws or run.law in laws) and (not widths or run.m in widths)]
+        runs = [run for run in runs if _among(run.density, densities) and _among(run.gamma, gammas)]
+        runs = [replace(run, bias=bias, readout=readout) for readout in args.readouts for bias in args.bias for run in runs]
+        if not runs:
+            raise UserError(f"grid {args.grid} has no run with all of these --laws, --widths, --densities and --gammas")
     else:
         schedule = Schedule()
         runs = [
-            Toy(args.n, m, law, density, gamma, bias, readout, seed, args.lr)
+            Toy(args.n or 1000, m, law, density, gamma, bias, readout, seed, args.lr or 1e-2)
             for readout in args.readouts
-            for bias in biases
+            for bias in args.bias
             for seed in range(args.seeds)
-            for law in args.laws
-            for density in _numbers("--densities", args.densities)
-            for gamma in _numbers("--gammas", args.gammas)
-            for m in _widths_of("--widths", args.widths)
+            for law in laws or ["power:1"]
+            for density in densities or [1.0]
+            for gamma in gammas or [-5 / 9, 1 / 3]
+            for m in widths or WIDTHS
         ]
     steps, batch = args.steps or schedule.steps, args.batch or schedule.batch
     schedule = replace(schedule, steps=steps, batch=batch, warmup=min(schedule.warmup, steps // 10))
-    args.out = args.out or str(Path("runs") / f"superposition-{args.grid or stem(args.laws[0].replace(':', ''))}")
+    args.out = args.out or str(Path("runs") / f"superposition-{args.grid or stem(runs[0].law.replace(':', ''))}")
     how = {"resume": args.resume, "overwrite": args.overwrite, "parquet": args.parquet, "quiet": args.quiet}
     rows = sweep(runs, schedule, args.out, choose_device(args.device), **how)
     _print_settings(settings(rows))
@@ -139,17 +147,22 @@ def _figures(args: argparse.Namespace) -> None:
     table([], [["picture", str(path)] for path in written])
 
 
-def _numbers(option: str, texts: list[str]) -> list[float]:
+def _numbers(option: str, texts: list[str] | None) -> list[float]:
     try:
-        return [float(text) for text in texts]
+        return [float(text) for text in texts or []]
     except ValueError:
-        raise UserError(f"{option} {','.join(texts)}: numbers separated by commas") from None
+        raise UserError(f"{option} {','.join(texts or [])}: numbers separated by commas") from None
 
 
-def _widths_of(option: str, texts: list[str]) -> list[int]:
-    if wrong := [text for text in texts if not text.isdecimal() or int(text) < 1]:
+def _among(value: float, wanted: list[float]) -> bool:
+    """To the digits that are printed; all are, where none is named."""
+    return not wanted or any(abs(value - number) < 5e-3 for number in wanted)
+
+
+def _widths_of(option: str, texts: list[str] | None) -> list[int]:
+    if wrong := [text for text in texts or [] if not text.isdecimal() or int(text) < 1]:
         raise UserError(f'{option}: "{wrong[0]}" is no width; give whole numbers separated by commas')
-    return [int(text) for text in texts]
+    return [int(text) for text in texts or []]
 
 
 # -- language models -------------------------------------------------------------------------------------------------

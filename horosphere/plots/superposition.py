@@ -137,7 +137,7 @@ def draw_phases(rows: Rows) -> Figure | None:
         return None
     at = {(s.alpha, s.gamma): s for s in found}
     views: tuple[tuple[str, Callable[[Setting], float], tuple[float, float]], ...] = (
-        ("α_m", lambda s: s.fit.exponent, (0, 1.5)),
+        ("α_m", lambda s: s.fit.exponent, (0, 2)),
         ("features with |W_i| > ½, widest model", lambda s: float(s.represented[:, -1].mean()), (0, 1)),
     )
     with style():
