@@ -187,7 +187,7 @@ def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: i
             turns(answers[length], device, 1, 3)  # compiles
         slow, fast = (turns(answers[length], device, rounds, 2) for length in (long, short))
         taken = {g: [max(a - b, 1e-9) / (long - short) for a, b in zip(slow[g], fast[g], strict=True)] for g in models}
-        result[kind] = {"tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()}, "ratio": 1 / ratio(taken)}
+        result[kind] = {"tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()}, "ratio": 1 / ratio(taken), "step_s": taken}
     return result
 
 
