@@ -149,8 +149,15 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
 
 def normalise(images: Tensor) -> Tensor:
     """(x/255 - mean)/std by channel.   (B, 3, H, W) uint8 -> float32"""
-    mean, std = (on_device(torch.tensor(values), images.device).view(3, 1, 1) for values in (MEAN, STD))
+    mean, std = _constants(images.device)
     return (images.float() / 255 - mean) / std
+
+
+@lru_cache
+def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
+    """MEAN and STD, (3, 1, 1), once a device: a CUDA graph replays what it captured, and memory of the host is somebody else's by then."""
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, STD))
+    return mean, std
 
 
 def mix(x: Tensor, targets: Tensor, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ Its cost is linear in the number of patches. Any input size; what each patch was
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -153,6 +153,7 @@ class Down(nn.Conv2d):
     """A strided convolution of a map with the channels last.   (B, H, W, in) -> (B, ⌈H/stride⌉, ⌈W/stride⌉, out)
 
     What is missing of a whole step is filled with zeros below and to the right: no pixel goes unseen at any size.
+    The bias is added last, in its own dtype: under autocast the first block of a stage then gets what the others get, and is compiled with them.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int):
@@ -161,7 +162,7 @@ class Down(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         step, (height, width) = self.stride[0], (x.shape[1], x.shape[2])
         x = F.pad(x, (0, 0, 0, -width % step, 0, -height % step)) if height % step or width % step else x
-        return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return F.conv2d(x.permute(0, 3, 1, 2), self.weight, None, self.stride, self.padding).permute(0, 2, 3, 1) + cast(Tensor, self.bias)
 
 
 class HCFormer(nn.Module):

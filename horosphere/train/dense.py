@@ -26,7 +26,19 @@ from horosphere.models.himapper import HiMapper
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
-from horosphere.train.images import BLOCKS, CLASSES, FROM_DATA, HCFORMER, WEIGHTS, for_cuda, image_optimizer, laid_out, load_images, load_weights
+from horosphere.train.images import (
+    BLOCKS,
+    CLASSES,
+    FROM_DATA,
+    HCFORMER,
+    WEIGHTS,
+    compiled_by_shape,
+    for_cuda,
+    image_optimizer,
+    laid_out,
+    load_images,
+    load_weights,
+)
 from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
@@ -381,8 +393,9 @@ def train_dense(
         if here.device.type == "cuda":
             model = for_cuda(model, here)
         task = DenseTask(recipe, data, here, out)
-        optimizer = partial(image_optimizer, recipe.engine)
-        result = fit(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet, make_optimizer=optimizer)
+        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "about": about, "quiet": quiet}
+        with compiled_by_shape(recipe.engine, here):
+            result = fit(model, task, recipe.engine, out, here, **how, make_optimizer=partial(image_optimizer, recipe.engine))
         del model, task
         here.from_main(lambda: _export(out, result.checkpoint))
         return result

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -38,6 +39,7 @@ BLOCKS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock"
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
 EVAL_ROWS = 256  # pictures at once in an evaluation
+VARIANTS = 256  # of one kind of block that are compiled, at most: stages and rates of dropping out make them differ; torch would stop at 8
 APART = {"engine", "augmentation", "config", *FROM_DATA}  # fields that are no settings
 WEIGHTS, CLASSES = "model.safetensors", "classes.json"
 
@@ -267,7 +269,8 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         later = start[number + 1]() if number + 1 < len(start) else later
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
-        logits = model(laid_out(normalise(images))).float()
+        with torch.compiler.set_stance("force_eager"):  # to compile every block once more takes longer than to do without
+            logits = model(laid_out(normalise(images))).float()
         best = logits.topk(min(5, logits.shape[1])).indices
         right = best == truth[:, None]
         scores = torch.stack([F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()])
@@ -319,11 +322,22 @@ def train_images(
             "config": {} if config is None else {key: value for key, value in asdict(config).items() if key not in FROM_DATA},
         }
         task = ImageTask(recipe, data, here, out)
-        optimizer = partial(image_optimizer, recipe.engine)
-        result = fit(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet, make_optimizer=optimizer)
+        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "about": about, "quiet": quiet}
+        with compiled_by_shape(recipe.engine, here):
+            result = fit(model, task, recipe.engine, out, here, **how, make_optimizer=partial(image_optimizer, recipe.engine))
         del model, task
         here.from_main(lambda: _export(out, result.checkpoint))
         return result
+
+
+def compiled_by_shape(engine: EngineConfig, world: World) -> AbstractContextManager[None]:
+    """Every block is compiled for its own shape. By itself torch compiles the second one it meets for all shapes, and gives up at the eighth."""
+    if not engine.compiled(world.device):
+        return nullcontext()
+    from torch._dynamo import config  # takes a second to import
+
+    patch: AbstractContextManager[None] = config.patch(automatic_dynamic_shapes=False, recompile_limit=VARIANTS)
+    return patch
 
 
 def for_cuda(network: nn.Module, world: World) -> nn.Module:

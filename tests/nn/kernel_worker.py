@@ -21,7 +21,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 
 def agree(fast, slow, inputs: list[Tensor], atol: float = 2e-5) -> None:
-    """Values and gradients, the latter of a random linear function of the outputs."""
+    """Values, with and without autograd, and gradients, the latter of a random linear function of the outputs."""
     results = []
     for form in (fast, slow):
         outputs = form(*inputs)
@@ -29,6 +29,10 @@ def agree(fast, slow, inputs: list[Tensor], atol: float = 2e-5) -> None:
         total = sum((o.float() * random(*o.shape, seed=9 + n).detach()).sum() for n, o in enumerate(outputs))
         results.append((outputs, torch.autograd.grad(total, inputs)))
     (a, da), (b, db) = results
+    with torch.no_grad():
+        alone = fast(*inputs)
+    for x, y in zip(alone if isinstance(alone, tuple) else (alone,), a, strict=True):
+        assert_close(x, y.detach(), atol=0, rtol=0)
     for x, y in zip(a, b, strict=True):
         assert_close(x.float(), y.float(), atol=atol, rtol=atol)
     for x, y in zip(da, db, strict=True):

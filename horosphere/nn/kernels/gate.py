@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import block_of, launch, operator, rows_of
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator, rows_of
 
 # -- gate: silu(s·g)·(s·u) with its time, s one factor a row (√(c/c_e) of an expert) --------------------------------------
 
@@ -94,5 +94,5 @@ class _Gate(torch.autograd.Function):
 
 def gate(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
     """Gate and up side by side, as one product leaves them; so is the gradient.   (..., 2n), one factor a row or None -> (..., n)"""
-    out: Tensor = _Gate.apply(rows_of(joint), None if factor is None else factor.contiguous(), c)
+    out: Tensor = apply(_Gate, _gate_forward_op, rows_of(joint), None if factor is None else factor.contiguous(), c)
     return out.view(*joint.shape[:-1], -1)

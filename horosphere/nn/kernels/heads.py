@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from horosphere.geometry.manifold import HALF
-from horosphere.nn.kernels.launch import block_of, launch, operator
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 
 # -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles -------------------------
 
@@ -194,7 +194,7 @@ class _Heads(torch.autograd.Function):
 def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
     """(B, T, H, n) -> (B, T, H, n); slots from `start` on are turned by the angles."""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
-    out: Tensor = _Heads.apply(u.contiguous(), cos, sin, scale, query, start, c)
+    out: Tensor = apply(_Heads, _heads_forward_op, u.contiguous(), cos, sin, scale, query, start, c)
     return out
 
 
@@ -289,7 +289,7 @@ class _QueriesKeysValues(torch.autograd.Function):
 def queries_keys_values(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor, heads: int, c: float) -> tuple[Tensor, Tensor, Tensor]:
     """Queries (scaled, their times negated), keys and values; the first two turned.   (B, T, 3·H·n) -> three times (B, T, H, n)"""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
-    q, k, v = _QueriesKeysValues.apply(u.contiguous(), cos, sin, scale, heads, c)
+    q, k, v = apply(_QueriesKeysValues, _queries_keys_values_forward_op, u.contiguous(), cos, sin, scale, heads, c)
     return q, k, v
 
 
@@ -400,7 +400,7 @@ class _KeysValues(torch.autograd.Function):
 
 def keys_values(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
     """(B, T, H, nope + value), (B, T, rope) -> (B, T, H, nope + rope), (B, T, H, value)"""
-    k, v = _KeysValues.apply(kv.contiguous(), key.contiguous(), nope, c)
+    k, v = apply(_KeysValues, _keys_values_forward_op, kv.contiguous(), key.contiguous(), nope, c)
     return k, v
 
 
@@ -471,5 +471,5 @@ class _Centre(torch.autograd.Function):
 
 def centre(z: Tensor, c: float) -> Tensor:
     """(B, T, H, n) -> (B, T, H, n)"""
-    out: Tensor = _Centre.apply(z if z.stride(-1) == 1 else z.contiguous(), c)
+    out: Tensor = apply(_Centre, _centre_forward_op, z if z.stride(-1) == 1 else z.contiguous(), c)
     return out

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import block_of, launch, operator, warps_of
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator, warps_of
 
 # -- mixture: the centroid of a token's experts, read where the grouped product left them -------------------------------
 
@@ -189,5 +189,5 @@ def mixture(
 ) -> Tensor:
     """y (N·k, n) sorted by expert, place (N·k,) of each pair in it, weight and factor (N, k) fp32, shared (S, N, n), its factor (S,) -> (N, n)"""
     shared = None if shared is None else shared.contiguous()
-    out: Tensor = _Mixture.apply(y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, scale, c)
+    out: Tensor = apply(_Mixture, _mixture_forward_op, y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, scale, c)
     return out

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import PROGRAMS, block_of, launch, operator, rows_of, warps_of
+from horosphere.nn.kernels.launch import PROGRAMS, apply, block_of, launch, operator, rows_of, warps_of
 
 # -- norm: x -> [√(1/c + |y|²)/√n, y], y = γ·x/√(mean x² + ε) ------------------------------------------------------------
 
@@ -87,6 +87,8 @@ class _Norm(torch.autograd.Function):
 
 def norm(x: Tensor, weight: Tensor, c: float, eps: float) -> tuple[Tensor, Tensor]:
     """The normed point, and x itself: what reads x after this takes it from here, and the two gradients meet in one pass."""
+    if not torch.is_grad_enabled():
+        return _norm_forward_op(rows_of(x), weight, c, eps).view(x.shape), x
     out, same = _Norm.apply(rows_of(x), weight, c, eps)
     return out.view(x.shape), same.view(x.shape)
 
@@ -171,7 +173,7 @@ class _Residual(torch.autograd.Function):
 
 
 def residual(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
-    out: Tensor = _Residual.apply(rows_of(x), rows_of(y), w, scale, c)
+    out: Tensor = apply(_Residual, _residual_forward_op, rows_of(x), rows_of(y), w, scale, c)
     return out.view(x.shape)
 
 
@@ -290,5 +292,5 @@ class _ResidualNorm(torch.autograd.Function):
 
 def residual_norm(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
     """The norm of the residual, and the residual itself."""
-    out, joined = _ResidualNorm.apply(rows_of(x), rows_of(y), w, weight, scale, c, eps)
+    out, joined = apply(_ResidualNorm, _residual_norm_forward_op, rows_of(x), rows_of(y), w, weight, scale, c, eps)
     return out.view(x.shape), joined.view(x.shape)
