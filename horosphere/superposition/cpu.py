@@ -1,9 +1,9 @@
-"""Training on the CPU with compiled kernels: the mathematics of `toy.loss` for the dot read-out, without the zeros.
+"""Training on the CPU with compiled kernels: the mathematics of `toy.loss` for read-outs that are products, without the zeros.
 
-A batch has few distinct features D, and all it needs of W is their Gram matrix with the others, G = W_D Wᵀ (D, n):
+A batch has few distinct features D, and all it needs of W is their Gram matrix with the others, G = W_D J Wᵀ (D, n), J = 1 or diag(-1, 1, …):
     row s of R = ReLU(X_s G + b)       a sum of a few rows of G
     C = Xᵀ(R - X·1[R > 0])             rows added up where they came from (D, n)
-    ½ B ∂L/∂W = Cᵀ W_D, and C W on the rows D: decoder and encoder
+    ½ B ∂L/∂W = Cᵀ W_D J, and C W J on the rows D: decoder and encoder
 Three products of D·n·m instead of five of B·n·m, no array with B rows, tiles of features that stay in cache; samples without an active feature are
 counted, and features whose bound max|h|·|W_i| + b_i is not positive are left out. W lives transposed (m, n): vectors run along the features.
 Every run is computed by one thread, start to end, so the number of threads changes nothing.
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from horosphere.superposition.sampling import Sampler, streams
-from horosphere.superposition.toy import BETA1, BETA2, EPSILON, STATE, Schedule, Toy, initial
+from horosphere.superposition.toy import BETA1, BETA2, EPSILON, PRODUCTS, STATE, Schedule, Toy, initial
 
 BLOCK = 16  # steps a run makes before the next one has its turn: its weights stay in cache, and batches of so many steps are held
 TILE_BYTES = 2**20  # of one tile of G: what a core's cache holds, roughly
@@ -33,11 +33,11 @@ compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contrac
 
 
 class CompiledGroup:
-    """Runs of one n, read-out "dot". Runs of the same law, density and seed share their batches."""
+    """Runs of one n whose read-out is a product. Runs of the same law, density and seed share their batches."""
 
     def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cpu", jobs: int | None = None):
-        if any(toy.readout != "dot" for toy in runs):
-            raise ValueError("the compiled kernels know the read-out dot only")
+        if any(toy.readout not in PRODUCTS for toy in runs):
+            raise ValueError(f"the compiled kernels know the read-outs {', '.join(PRODUCTS)}")
         self.runs, self.schedule, self.step, self.jobs = list(runs), schedule, 0, jobs or cores()
         self._streams = [(Sampler(*stream), members) for stream, members in streams(runs).items()]
         self._states = [_State(*initial(toy)) for toy in runs]
@@ -83,7 +83,7 @@ class CompiledGroup:
         toy, state = self.runs[index], self._states[index]
         factors = np.array([self.schedule.factor(step) for step in range(first, first + len(plan[0]) - 1)])
         rates = np.stack([toy.lr * factors, toy.rate_of_bias * factors], 1)
-        self._summed[index] = _train(*state.arrays, *plan, rates, toy.gamma, first, self.schedule.batch, self._summed[index])
+        self._summed[index] = _train(*state.arrays, *plan, rates, toy.gamma, PRODUCTS[toy.readout], first, self.schedule.batch, self._summed[index])
 
 
 class _State:
@@ -162,13 +162,13 @@ def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _train(W, b, W_mean, W_square, b_mean, b_square, rows, starts, local, values, distinct_at, distinct, rates, gamma, first, size, total):  # type: ignore[no-untyped-def]
+def _train(W, b, W_mean, W_square, b_mean, b_square, rows, starts, local, values, distinct_at, distinct, rates, gamma, sign, first, size, total):  # type: ignore[no-untyped-def]
     """A block of steps of one run. Returns `total` with their losses a sample added, one by one: a sum that no division into blocks changes."""
     dW, db = np.empty_like(W), np.empty_like(b)
     room = _room(W, np.max(distinct_at[1:] - distinct_at[:-1]))
     for k in range(len(rates)):
         here = starts[rows[k] : rows[k + 1] + 1]
-        total += _gradient(W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], size, dW, db, room)
+        total += _gradient(W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], sign, size, dW, db, room)
         _decay(W, rates[k, 0], gamma)
         _adam(W, dW, W_mean, W_square, rates[k, 0], first + k + 1)
         _adam(b.reshape(1, -1), db.reshape(1, -1), b_mean.reshape(1, -1), b_square.reshape(1, -1), rates[k, 1], first + k + 1)
@@ -198,7 +198,7 @@ def _tile(W, D):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _gradient(W, b, starts, local, values, distinct, size, dW, db, room):  # type: ignore[no-untyped-def]
+def _gradient(W, b, starts, local, values, distinct, sign, size, dW, db, room):  # type: ignore[no-untyped-def]
     """Loss a sample, and its gradients into dW (m, n), db (n,)."""
     m, n = W.shape
     zero, scale = W.dtype.type(0), W.dtype.type(2.0 / size)
@@ -212,6 +212,7 @@ def _gradient(W, b, starts, local, values, distinct, size, dW, db, room):  # typ
     for d in range(len(distinct)):
         for k in range(m):
             WD[d, k] = W[k, distinct[d]]
+        WD[d, 0] *= W.dtype.type(sign)
     WD[len(distinct) :] = 0
     dWD[:], dW[:], db[:] = 0, 0, 0
 
@@ -249,6 +250,7 @@ def _gradient(W, b, starts, local, values, distinct, size, dW, db, room):  # typ
             loss += empty * alone * alone
             db[live[low + i]] = scale * (d_bias[i] + empty * alone)
     for d in range(len(distinct)):
+        dWD[d, 0] *= W.dtype.type(sign)
         for k in range(m):
             dW[k, distinct[d]] += scale * dWD[d, k]
     return loss / size

@@ -1,8 +1,9 @@
 """Thousands of runs at once on a GPU: their batches, gradients and updates in Triton kernels, one step a CUDA graph.
 
-With H = x W (rows: samples with an active feature; the others have h = 0) and R = ReLU(H Wᵀ + b), the batch times the loss is
+With H = x W J (J = 1, or diag(-1, 1, …) for Minkowski's product; rows: samples with an active feature, the others have h = 0) and R = ReLU(H Wᵀ + b),
+the batch times the loss is
     Σ R² + Σ_active (x² - 2 x R) + empties · Σ ReLU(b)²
-so the dense part never sees x: G = 2R, dH = G W, dW = Gᵀ H, db = Σ G, and an active entry (s, i) adds δ = -2x·1[R > 0] to G_si and x·dH_s to dW_i.
+so the dense part never sees x: G = 2R, dH = G W J, dW = Gᵀ H, db = Σ G, and an active entry (s, i) adds δ = -2x·1[R > 0] to G_si and x·dH_s to dW_i.
 Up to m = 128 two kernels (`cuda_kernels.py`) make a step, and R is never written: `to_samples` holds a tile of H and passes over W, `to_features`
 holds a tile of W, passes over H, then over the entries that fall on its features, and updates. Wider runs go one by one, with G in memory between
 three products.
@@ -22,7 +23,7 @@ from horosphere.errors import UserError
 from horosphere.superposition import cuda_kernels as kernels
 from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.sampling import Sampler
-from horosphere.superposition.toy import BETA1, BETA2, STATE, Schedule, Toy, initial
+from horosphere.superposition.toy import BETA1, BETA2, PRODUCTS, STATE, Schedule, Toy, initial
 
 # What the products read; sums, state and moments are fp32. fp16 runs on the tensor cores and gives the losses of fp32; tf32 is half as fast, cuts
 # where fp16 rounds, and moved them by 0.5 %.
@@ -167,7 +168,7 @@ class _Runs:
 
     def __init__(self, runs: Sequence[Toy], members: list[int], streams: _Streams, table: Tensor, precision: str, shapes: Shapes):
         self.members, self.streams, self.table, self.precision = members, streams, table, precision
-        self.n, self.m = runs[0].n, runs[0].m
+        self.n, self.m, self.sign = runs[0].n, runs[0].m, PRODUCTS[runs[0].readout]
         self.N, self.M = _up(self.n, ROUND), _up(self.m, 16)
         self.input_precision = "ieee" if precision == "fp32" else "tf32"
         self.at = _allocated(shapes, table.device)
@@ -208,7 +209,7 @@ class _Narrow(_Runs):
         rows, runs, how = _up(self.streams.batch, ROUND), len(self.places), (self.input_precision, self.width, BIN, self.steps, self.stages)
         kernels.to_samples[(runs * (rows // BIN),)](
             self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, at["b"], at["H"], at["dH"],
-            self.streams.batch, self.N, self.M, rows, self.streams.slots, *how,
+            self.streams.batch, self.N, self.M, rows, self.streams.slots, self.sign, *how,
         )  # fmt: skip
         kernels.to_features[(runs * (self.N // BIN),)](
             self.places, of["rows"], of["start"], of["entry_row"], of["entry_feature"], of["entry_value"], at["H"], at["dH"], at["W"], self.operand,
@@ -237,7 +238,22 @@ class _Wide(_Runs):
         H, G, dH = at["H"][:capacity], at["G"][:capacity], at["dH"][:capacity]
         chunks = triton.cdiv(self.M, CHUNK)
         kernels.encode[(capacity // 32, chunks)](
-            of["order"], of["rows"], of["count"], of["index"], of["value"], W, H, self.overflow, stream, batch, capacity, self.M, slots, 32, CHUNK
+            of["order"],
+            of["rows"],
+            of["count"],
+            of["index"],
+            of["value"],
+            W,
+            H,
+            self.overflow,
+            stream,
+            batch,
+            capacity,
+            self.M,
+            slots,
+            self.sign,
+            32,
+            CHUNK,
         )
         tile, step, warps = (64, 32, 4) if self.precision == "fp32" else (ROUND, 128 // H.element_size(), 8)
         kernels.outputs[(capacity // tile * (self.N // tile),)](
@@ -247,6 +263,8 @@ class _Wide(_Runs):
         entries = (of["start"], of["entry_row"], of["entry_feature"], of["entry_value"])
         kernels.scatter[(triton.cdiv(self.entries, 256),)](*entries, G, at["seen"], stream, batch, capacity, self.N, slots, self.N // BIN, 256)
         _product(G, operand, dH)
+        if self.sign < 0:
+            dH[:, 0].neg_()
         _product(G.T, H, at["dW"])
         torch.linalg.vector_norm(W, dim=1, out=at["length"])
         kernels.finish[(self.N // BIN, chunks)](
@@ -283,13 +301,13 @@ def _on(device: torch.device) -> Iterator[None]:
 
 
 class CudaGroup:
-    """Runs of one n with the read-out "dot", trained together. Runs of one (law, density, seed) share their batches, runs of one m their kernels."""
+    """Runs of one n and one read-out, a product, trained together. Runs of one (law, density, seed) share their batches, those of one m their kernels."""
 
     def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = "fp16"):
         if precision not in PRECISIONS:
             raise UserError(f"precision {precision}: choose from {', '.join(PRECISIONS)}")
-        if len({toy.n for toy in runs}) != 1 or {toy.readout for toy in runs} != {"dot"}:
-            raise ValueError("a group on the GPU has runs of one n, with the read-out dot")
+        if len({(toy.n, toy.readout) for toy in runs}) != 1 or runs[0].readout not in PRODUCTS:
+            raise ValueError(f"a group on the GPU has runs of one n and one read-out: {' or '.join(PRODUCTS)}")
         self.runs, self.schedule, self.precision, self.device = list(runs), schedule, precision, torch.device(device)
         if self.device.type != "cuda" and isinstance(kernels.sample, triton.runtime.JITFunction):
             raise ValueError(f"device {device}: these kernels need a GPU, or Triton's interpreter")

@@ -124,14 +124,23 @@ def bin(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _encoded(index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column, M: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """h = Σ x_i W_i of some samples: their active rows of W, gathered"""
+def _encoded(  # type: ignore[no-untyped-def]
+    index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column,
+    M: tl.constexpr, SIGN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """h = Σ x_i W_i J of some samples: their active rows of W, gathered"""
     h = tl.zeros((ROWS, COLUMNS), tl.float32)
     for k in range(slots):
         i = tl.load(index_ptr + k * batch + sample, mask=live, other=-1)
         x = tl.load(value_ptr + k * batch + sample, mask=live, other=0.0)
         h += x[:, None] * tl.load(W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & (column < M)[None, :], other=0.0)
-    return h
+    return _turned(h, column, SIGN)
+
+
+@triton.jit
+def _turned(h, column, SIGN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """h J"""
+    return tl.where(column == 0, SIGN, 1.0)[None, :] * h
 
 
 @triton.jit
@@ -154,8 +163,8 @@ def _adam(w, grad, mean, square, rate, correction1, correction2):  # type: ignor
 @triton.jit
 def to_samples(  # type: ignore[no-untyped-def]
     stream_ptr, order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, operand_ptr, b_ptr, H_ptr, dH_ptr, batch,
-    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
-    STEP: tl.constexpr, STAGES: tl.constexpr,
+    N: tl.constexpr, M: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr, SIGN: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    TILE: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """H and dH of a tile of samples."""
     run = (tl.program_id(0) // (ROWS // TILE)).to(tl.int64)
@@ -178,7 +187,7 @@ def to_samples(  # type: ignore[no-untyped-def]
     column = tl.arange(0, WIDTH)
     inside = column < M
 
-    h = _encoded(index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column, M, TILE, WIDTH)
+    h = _encoded(index_ptr, value_ptr, W_ptr, sample, live, slots, batch, column, M, SIGN, TILE, WIDTH)
     place = row[:, None] * M + column[None, :]
     operand = h.to(H_ptr.dtype.element_ty)
     tl.store(H_ptr + place, operand, mask=inside[None, :])
@@ -196,7 +205,7 @@ def to_samples(  # type: ignore[no-untyped-def]
         w = tl.load(W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & inside[None, :], other=0.0)
         a = tl.sum(h * w, 1) + tl.load(b_ptr + i, mask=i >= 0, other=0.0)
         dh += tl.where(a > 0, -2 * x, 0.0)[:, None] * w
-    tl.store(dH_ptr + place, dh, mask=inside[None, :])
+    tl.store(dH_ptr + place, _turned(dh, column, SIGN), mask=inside[None, :])
 
 
 @triton.jit
@@ -295,7 +304,7 @@ def to_features(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["stream", "capacity"])
 def encode(  # type: ignore[no-untyped-def]
     order_ptr, rows_ptr, count_ptr, index_ptr, value_ptr, W_ptr, H_ptr, overflow_ptr, stream, batch, capacity,
-    M: tl.constexpr, SLOTS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+    M: tl.constexpr, SLOTS: tl.constexpr, SIGN: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """H of a tile of samples and columns, zero behind the last row."""
     rows = tl.load(rows_ptr + stream)
@@ -307,7 +316,7 @@ def encode(  # type: ignore[no-untyped-def]
     sample = tl.load(order_ptr + stream * batch + row, mask=live, other=0)
     slots = tl.max(tl.load(count_ptr + stream * batch + sample, mask=live, other=0), 0)
     base = tl.cast(stream, tl.int64) * SLOTS * batch
-    h = _encoded(index_ptr + base, value_ptr + base, W_ptr, sample, live, slots, batch, column, M, TILE, COLUMNS)
+    h = _encoded(index_ptr + base, value_ptr + base, W_ptr, sample, live, slots, batch, column, M, SIGN, TILE, COLUMNS)
     tl.store(H_ptr + row[:, None] * M + column[None, :], h.to(H_ptr.dtype.element_ty), mask=(column < M)[None, :])
 
 

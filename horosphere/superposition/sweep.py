@@ -27,7 +27,7 @@ from horosphere.files import require_new_folder, write_whole
 from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented
 from horosphere.superposition.results import RESULTS
 from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, streams
-from horosphere.superposition.toy import Schedule, Toy, preactivation
+from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, preactivation
 from horosphere.train.progress import Update, progress
 
 ABOUT, PARQUET, CHECKPOINT = "sweep.json", "results.parquet", "checkpoint.safetensors"
@@ -118,11 +118,11 @@ def _tell(update: Update, before: int, size: int, step: int, note: str) -> None:
 
 def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | None, quiet: bool) -> Group:
     """The fastest backend that can train these runs."""
-    if runs[0].readout == "dot" and device.startswith("cuda"):
+    if runs[0].readout in PRODUCTS and device.startswith("cuda"):
         from horosphere.superposition.cuda import CudaGroup
 
         return CudaGroup(runs, schedule, device)
-    if runs[0].readout == "dot" and device == "cpu":
+    if runs[0].readout in PRODUCTS and device == "cpu":
         if importlib.util.find_spec("numba"):
             from horosphere.superposition.cpu import CompiledGroup
 
@@ -151,11 +151,11 @@ def _chunk(runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: 
 
 def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], float]:
     """Bytes that a group of runs takes"""
-    if readout == "dot" and device.startswith("cuda"):
+    if readout in PRODUCTS and device.startswith("cuda"):
         from horosphere.superposition import cuda
 
         return cuda.memory
-    if readout == "dot" and device == "cpu" and importlib.util.find_spec("numba"):
+    if readout in PRODUCTS and device == "cpu" and importlib.util.find_spec("numba"):
         from horosphere.superposition import cpu
 
         return cpu.memory

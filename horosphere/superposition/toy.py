@@ -12,6 +12,7 @@ from horosphere.nn.linear import hyperplane_logits
 
 BIASES = ("normal", "zero")
 READOUTS = ("dot", "lorentz", "distance")
+PRODUCTS = {"dot": 1.0, "lorentz": -1.0}  # read-outs that are products of h and W_i, and the sign of the first term: compiled kernels know them
 GRIDS = ("a", "b", "c", "small")
 WIDTHS = (10, 15, 25, 39, 63, 100)  # of the published grids at n = 1000
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
@@ -100,7 +101,7 @@ def preactivation(h: Tensor, W: Tensor, b: Tensor, readout: str = "dot") -> Tens
     """
     if readout == "distance":
         return hyperplane_logits(h, W, b, Lorentz())
-    if readout == "lorentz":
+    if PRODUCTS[readout] < 0:
         h = torch.cat([-h[..., :1], h[..., 1:]], -1)
     return h @ W.T + b
 

@@ -1,6 +1,7 @@
 """Run by test_cuda.py under TRITON_INTERPRET=1: the GPU's kernels on the CPU against autograd. Also run as it is on a GPU."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def reference(toy: Toy, steps: int) -> tuple[dict[str, Tensor], float]:
     state = {name: torch.zeros_like(W if name[0] == "W" else b) for name in ("W_mean", "W_square", "b_mean", "b_square")}
     total = 0.0
     for step in range(steps):
-        value = loss(batch(toy, step), W, b)
+        value = loss(batch(toy, step), W, b, toy.readout)
         total += value.item()
         gradients = torch.autograd.grad(value, (W, b))
         factor = SCHEDULE.factor(step)
@@ -101,6 +102,13 @@ def wide() -> None:
     compare(WIDE, 4, 2e-4)
 
 
+def minkowski() -> None:
+    for runs in (RUNS[:2], WIDE[:1]):
+        curved = [replace(toy, readout="lorentz") for toy in runs]
+        compare(curved, 1, 2e-6, names=("W_mean", "b_mean"))
+        compare(curved, 3, 2e-4)
+
+
 def always_on() -> None:
     compare([Toy(n=8, m=3, law="power:1", density=2.7178571428571425, gamma=-0.2)], 4, 2e-4)
 
@@ -158,7 +166,7 @@ def memory() -> None:
 
 
 if __name__ == "__main__":
-    for check in (sampler, gradient, training, wide, always_on, dense, half_precision, resume, overflow, memory):
+    for check in (sampler, gradient, training, wide, minkowski, always_on, dense, half_precision, resume, overflow, memory):
         try:
             check()
         except AssertionError as error:

@@ -5,7 +5,7 @@ from torch.testing import assert_close
 
 from horosphere.superposition.autograd import AutogradGroup
 from horosphere.superposition.sampling import Sampler
-from horosphere.superposition.toy import Schedule, Toy, decay, initial, loss
+from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, decay, initial, loss
 
 pytest.importorskip("numba", reason="the compiled kernels need numba")
 from horosphere.superposition import cpu
@@ -15,16 +15,17 @@ SCHEDULE = Schedule(steps=60, batch=128, warmup=5)
 SHIFTS = {"half of the outputs are on": 0.0, "few are": -1.5, "none can be": -50.0, "all are": 50.0}
 
 
-def fast_gradient(W, b, batches):
+def fast_gradient(W, b, batches, readout):
     """Loss, dW (n, m), db of the compiled kernels in the dtype of W"""
     _, starts, local, values, _, distinct = cpu._sort(batches.n, batches.rows, batches.starts, batches.features, batches.values)
     columns = W.T.contiguous().numpy()
     dW, db = np.empty_like(columns), np.empty_like(b.numpy())
     room = cpu._room(columns, len(distinct))
-    value = cpu._gradient(columns, b.numpy(), starts, local, values.astype(columns.dtype), distinct, batches.size, dW, db, room)
+    value = cpu._gradient(columns, b.numpy(), starts, local, values.astype(columns.dtype), distinct, PRODUCTS[readout], batches.size, dW, db, room)
     return torch.tensor(value, dtype=W.dtype), torch.from_numpy(dW.T.copy()), torch.from_numpy(db)
 
 
+@pytest.mark.parametrize("readout", PRODUCTS)
 @pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
 @pytest.mark.parametrize(
     ("n", "m", "law", "density", "batch"),
@@ -37,14 +38,14 @@ def fast_gradient(W, b, batches):
         (700, 30, "uniform", 1.0, 1500),  # several tiles
     ],
 )
-def test_gradient_is_that_of_the_dense_loss(n, m, law, density, batch, shift):
+def test_gradient_is_that_of_the_dense_loss(n, m, law, density, batch, shift, readout):
     """In fp64, with products dense and sparse"""
     W, b = (tensor.double() for tensor in initial(Toy(n=n, m=m, law=law)))
     W[n // 2] = 0
     b += shift
     batches = Sampler(n, law, density, 3).batches(5, 1, batch)
-    found = fast_gradient(W, b, batches)
-    value = loss(batches.dense().double(), W.requires_grad_(), b.requires_grad_())
+    found = fast_gradient(W, b, batches, readout)
+    value = loss(batches.dense().double(), W.requires_grad_(), b.requires_grad_(), readout)
     expected = (value, *torch.autograd.grad(value, (W, b)))
     for fast, slow in zip(found, expected, strict=True):
         assert_close(fast, slow.detach(), rtol=1e-11, atol=1e-11)
@@ -61,12 +62,12 @@ def test_decay_is_the_written_one(gamma):
 
 def test_group_equals_autograd():
     runs = [
-        Toy(n=90, m=m, law=law, density=density, gamma=gamma, bias=bias, seed=seed, bias_lr=rate)
-        for m, law, density, gamma, bias, seed, rate in (
-            (4, "power:1", 1.0, -0.5, "normal", 0, None),
-            (17, "power:1", 1.0, 0.3, "zero", 0, 0.05),
-            (9, "uniform", 2.0, 0.0, "normal", 1, None),
-            (40, "power:1", 5.0, -1.0, "normal", 0, None),
+        Toy(n=90, m=m, law=law, density=density, gamma=gamma, bias=bias, readout=readout, seed=seed, bias_lr=rate)
+        for m, law, density, gamma, bias, readout, seed, rate in (
+            (4, "power:1", 1.0, -0.5, "normal", "dot", 0, None),
+            (17, "power:1", 1.0, 0.3, "zero", "dot", 0, 0.05),
+            (9, "uniform", 2.0, 0.0, "normal", "lorentz", 1, None),
+            (40, "power:1", 5.0, -1.0, "normal", "dot", 0, None),
         )
     ]
     fast, slow = CompiledGroup(runs, SCHEDULE), AutogradGroup(runs, SCHEDULE)
