@@ -238,23 +238,9 @@ class _Wide(_Runs):
         H, G, dH = at["H"][:capacity], at["G"][:capacity], at["dH"][:capacity]
         chunks = triton.cdiv(self.M, CHUNK)
         kernels.encode[(capacity // 32, chunks)](
-            of["order"],
-            of["rows"],
-            of["count"],
-            of["index"],
-            of["value"],
-            W,
-            H,
-            self.overflow,
-            stream,
-            batch,
-            capacity,
-            self.M,
-            slots,
-            self.sign,
-            32,
-            CHUNK,
-        )
+            of["order"], of["rows"], of["count"], of["index"], of["value"], W, H, self.overflow, stream, batch, capacity, self.M, slots, self.sign,
+            32, CHUNK,
+        )  # fmt: skip
         tile, step, warps = (64, 32, 4) if self.precision == "fp32" else (ROUND, 128 // H.element_size(), 8)
         kernels.outputs[(capacity // tile * (self.N // tile),)](
             H, operand, b, of["rows"], G, at["db_share"], at["loss_share"], stream, capacity // tile, self.N, self.M, self.input_precision,
@@ -301,7 +287,7 @@ def _on(device: torch.device) -> Iterator[None]:
 
 
 class CudaGroup:
-    """Runs of one n and one read-out, a product, trained together. Runs of one (law, density, seed) share their batches, those of one m their kernels."""
+    """Runs of one n and one read-out, a product, trained together: those of one (law, density, seed) share batches, those of one m kernels."""
 
     def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = "fp16"):
         if precision not in PRECISIONS:

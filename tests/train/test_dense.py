@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from horosphere.data.dense import IGNORED, DenseData, Instances, open_instances, open_semantic
 from horosphere.errors import UserError
@@ -309,6 +310,24 @@ def test_objects_are_learned_by_mask_rcnn(data, tmp_path):
     assert np.mean(losses[-6:]) < 0.6 * np.mean(losses[:6])
     assert found["box_ap50"] > 0.3
     assert found["mask_ap50"] > 0.3
+
+
+class NothingNew(TorchDispatchMode):
+    """Refuses tensors made of Python's numbers: on an accelerator they are copies from the host."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function is not torch.ops.aten.lift_fresh.default
+        return function(*args, **(kwargs or {}))
+
+
+def test_what_a_cuda_graph_captures_takes_nothing_from_the_host(data, tmp_path):
+    recipe = small("semantic-fpn", data["semantic-fpn"])
+    task = DenseTask(recipe, recipe.pictures(), World(), tmp_path)
+    model, batch = module.dense_model({**asdict(recipe), "image_size": recipe.size}, len(task.data.classes)), task.batch(0, range(4))
+    assert task.graphable(batch)
+    task.loss(model, batch)  # warm-up, as before a capture
+    with NothingNew():
+        task.loss(model, batch)[0].backward()
 
 
 @pytest.mark.parametrize("kind", KINDS)

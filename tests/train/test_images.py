@@ -30,6 +30,7 @@ from horosphere.train.images import (
     ImageClassifier,
     ImageRecipe,
     ImageTask,
+    compiled_by_shape,
     evaluate_images,
     image_model,
     image_recipe_names,
@@ -346,6 +347,39 @@ def test_two_processes_train_what_one_does(data, tmp_path):
             torch.testing.assert_close(two[name], t, rtol=1e-3, atol=1e-4)
     for a, b in zip(lines(tmp_path / "one"), lines(tmp_path / "two"), strict=True):
         assert b == pytest.approx(a, rel=1e-3)
+
+
+class Compiled:
+    """Compiles nothing, and remembers what it was asked to."""
+
+    def __init__(self):
+        self.inputs = []
+
+    def __call__(self, graph, inputs):
+        self.inputs.append(inputs)
+        return graph.forward
+
+
+@pytest.fixture
+def compiler():
+    torch.compiler.reset()
+    yield Compiled()
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("setting", "graphs"), [("drop_path=0", 4), ("drop_path=0.2", 12)])
+def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(data, tmp_path, compiler, setting, graphs):
+    recipe = small(data, "size=16", "windows=2,2,1,1", "blocks=3,3,3,3", "dims=8,16,24,32", "compile=true", setting)
+    model, images = ImageClassifier(image_model(recipe.model, 4, 16, recipe.config), recipe.ema), recipe.images()
+    task = ImageTask(recipe, images, World(), tmp_path)
+    for block in task.units(model):
+        block.compile(backend=compiler)
+    with compiled_by_shape(recipe.engine, World()), torch.autocast("cpu", torch.bfloat16):
+        for step in range(2):
+            task.loss(model.train(), task.batch(step, range(8)))[0].backward()
+        evaluate_images(model.eval(), images, 16, recipe.augmentation, World())
+    assert len(compiler.inputs) == graphs  # one a stage; with rates that differ, one a block: more than the 8 that torch stops at
+    assert all(isinstance(x, torch.Tensor) for inputs in compiler.inputs for x in inputs)  # a shape that may vary is a number of its own
 
 
 @pytest.mark.gpu
