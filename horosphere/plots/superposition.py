@@ -13,6 +13,7 @@ from horosphere.plots.superposition_heads import MARKERS, draw_widths
 from horosphere.superposition.published import published
 from horosphere.superposition.results import Rows, Setting, settings
 from horosphere.superposition.theory import strong_exponent, weak_exponent
+from horosphere.superposition.toy import READOUTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +25,18 @@ STRONG, WEAK = -5 / 9, 1 / 3  # the γ of the published figures
 def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
     """Every figure that the runs can fill, as PNG; returns what was written."""
     written = []
-    for name, draw in FIGURES.items():
-        for bias in dict.fromkeys(row["bias"] for row in rows):
-            figure = draw([row for row in rows if row["bias"] == bias and row["readout"] == "dot"])
-            if figure is not None:
-                path = Path(folder) / f"{name}{'' if bias == 'normal' else f'-{bias}-bias'}.png"
-                finish(figure, path)
-                written.append(path)
+
+    def write(figure: Figure | None, name: str, *marks: str) -> None:
+        if figure is not None:
+            written.append(Path(folder) / f"{'-'.join([name, *filter(None, marks)])}.png")
+            finish(figure, written[-1])
+
+    for bias in dict.fromkeys(row["bias"] for row in rows):
+        here, mark = [row for row in rows if row["bias"] == bias], "" if bias == "normal" else f"{bias}-bias"
+        for readout in dict.fromkeys(row["readout"] for row in here):
+            for name, draw in FIGURES.items():
+                write(draw([row for row in here if row["readout"] == readout]), name, mark, "" if readout == "dot" else readout)
+        write(draw_readouts(here), "readouts", mark)
     return written
 
 
@@ -148,6 +154,26 @@ def draw_phases(rows: Rows) -> Figure | None:
             figure.colorbar(image, ax=axes, pad=0.02).outline.set_visible(False)
             axes.set(xlabel="α of the frequencies i^-α", ylabel="γ")
             axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
+    return figure
+
+
+def draw_readouts(rows: Rows) -> Figure | None:
+    """Loss against width by each read-out, for the smallest and the largest γ that several of them have."""
+    groups: dict[tuple[int, str, float], dict[float, list[Setting]]] = {}
+    for setting in settings(rows):
+        groups.setdefault((setting.n, setting.law, setting.density), {}).setdefault(setting.gamma, []).append(setting)
+    several = [{gamma: same for gamma, same in group.items() if len(same) > 1} for group in groups.values()]
+    chosen = max(several, key=len, default={})
+    if not chosen:
+        return None
+    gammas = sorted({min(chosen), max(chosen)})
+    with style():
+        figure, panels = new_panels(4.4, len(gammas))
+        for axes, gamma in zip(panels, gammas, strict=True):
+            for setting in chosen[gamma]:
+                _power_law(axes, setting, READOUTS.index(setting.readout), setting.readout)
+            draw_widths(axes, chosen[gamma][0].widths)
+            _finish_panel(axes, f"{chosen[gamma][0].law}, γ = {gamma:.2f}", "loss")
     return figure
 
 

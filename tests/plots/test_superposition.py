@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
-from horosphere.plots.superposition import FIGURES, draw_figures
+from horosphere.plots.superposition import FIGURES, draw_figures, draw_readouts
 from tests.superposition.rows import made
 
 GAMMAS = tuple(-1 + 2 * k / 9 for k in range(0, 10, 3))
@@ -42,3 +42,13 @@ def test_figures_of_each_bias_have_files_of_their_own(tmp_path):
     written = draw_figures(FILLS["figure-6"] + [{**row, "bias": "zero"} for row in FILLS["figure-6"]], tmp_path)
     assert [path.name for path in written] == ["figure-6.png", "figure-6-zero-bias.png"]
     assert all(path.stat().st_size > 5000 for path in written)
+
+
+def test_readouts_side_by_side(tmp_path):
+    rows = FILLS["figure-3"]
+    assert draw_readouts(rows) is None
+    both = rows + [{**row, "readout": "lorentz", "loss": row["loss"] / 2} for row in rows]
+    panels = draw_readouts(both).axes
+    assert len(panels) == 2  # the smallest and the largest γ
+    assert [text.get_text().split()[0] for text in panels[0].get_legend().get_texts()] == ["dot", "lorentz"]
+    assert {path.name for path in draw_figures(both, tmp_path)} == {"figure-3.png", "figure-3-lorentz.png", "readouts.png"}
