@@ -54,6 +54,7 @@ def test_a_part_of_a_published_grid(run, refused):
     assert {(row["law"], row["m"]) for row in rows} == {(law, m) for law in ("power:0.5", "power:2") for m in ("10", "25")}
     assert "no run" in refused("sweep", *few, "--widths", "11")
     assert "--lr" in refused("sweep", *few, "--lr", "0.1")
+    assert "must be positive" in refused("sweep", *SMALL, "--lr", "0", "--out", "none")
 
 
 def test_a_finished_sweep_is_kept_and_read_again(run, refused):

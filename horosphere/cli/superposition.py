@@ -89,8 +89,8 @@ def _sweep(args: argparse.Namespace) -> None:
     laws, widths = args.laws, _widths_of("--widths", args.widths)
     densities, gammas = _numbers("--densities", args.densities), _numbers("--gammas", args.gammas)
     if args.grid:
-        if args.n or args.lr:
-            raise UserError(f"--{'n' if args.n else 'lr'}: grid {args.grid} has its own; leave it out, or leave out --grid")
+        if decided := [name for name in ("n", "lr") if getattr(args, name) is not None]:
+            raise UserError(f"--{decided[0]}: grid {args.grid} has its own; leave it out, or leave out --grid")
         runs, schedule = grid(args.grid, args.seeds)
         runs = [run for run in runs if (not laws or run.law in laws) and (not widths or run.m in widths)]
         runs = [run for run in runs if _among(run.density, densities) and _among(run.gamma, gammas)]
@@ -100,7 +100,7 @@ def _sweep(args: argparse.Namespace) -> None:
     else:
         schedule = Schedule()
         runs = [
-            Toy(args.n or 1000, m, law, density, gamma, bias, readout, seed, args.lr or 1e-2)
+            Toy(args.n or 1000, m, law, density, gamma, bias, readout, seed, 1e-2 if args.lr is None else args.lr)
             for readout in args.readouts
             for bias in args.bias
             for seed in range(args.seeds)
