@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device, require_torchvision
+from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError
 from horosphere.measure.hierarchy import ClassTree
 
@@ -355,13 +356,9 @@ def _torchvision_set(rows: Any, where: str) -> ImageSet:
 
 
 def _hugging_face(source: str) -> _Found:
-    try:
-        from datasets import ClassLabel, Image, load_dataset
-    except ImportError:
-        raise UserError(f"{source} needs the package datasets: pip install 'horosphere[language]'") from None
-    name, config, split, *more = [*source.split(":")[1:], "", ""]
-    if not name or any(more):
-        raise UserError(f"{source}: no name of a dataset. Write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT.")
+    name, config, split = dataset_name(source)
+    from datasets import ClassLabel, Image, load_dataset
+
     try:
         found = load_dataset(name, config or None)
     except Exception as error:  # the library raises whatever it runs into: names, connections, files

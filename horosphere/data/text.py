@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
+from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
@@ -171,13 +172,9 @@ def _line(text: object) -> str:
 
 
 def _hugging_face(source: str, field: str) -> Iterator[str]:
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise UserError(f"{source} needs the package datasets: pip install 'horosphere[language]'") from None
-    name, config, split, *more = [*source.split(":")[1:], "", ""]
-    if not name or any(more):
-        raise UserError(f"{source}: no name of a dataset. Write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT.")
+    name, config, split = dataset_name(source)
+    from datasets import load_dataset
+
     try:
         for number, row in enumerate(load_dataset(name, config or None, split=split or "train", streaming=True), 1):
             yield _text_of(row, field, f"{source} row {number}")
