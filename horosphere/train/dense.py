@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,16 +24,16 @@ from horosphere.models.hcformer import HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, world
-from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
+from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult
 from horosphere.train.images import (
     BLOCKS,
     CLASSES,
     FROM_DATA,
     HCFORMER,
     WEIGHTS,
-    compiled_by_shape,
+    export_weights,
+    fit_pictures,
     for_cuda,
-    image_optimizer,
     laid_out,
     load_images,
     load_weights,
@@ -393,11 +392,9 @@ def train_dense(
         if here.device.type == "cuda":
             model = for_cuda(model, here)
         task = DenseTask(recipe, data, here, out)
-        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "about": about, "quiet": quiet}
-        with compiled_by_shape(recipe.engine, here):
-            result = fit(model, task, recipe.engine, out, here, **how, make_optimizer=partial(image_optimizer, recipe.engine))
+        result = fit_pictures(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet)
         del model, task
-        here.from_main(lambda: _export(out, result.checkpoint))
+        here.from_main(lambda: export_weights(out, lambda: _from_checkpoint(result.checkpoint, _about(out))))
         return result
 
 
@@ -447,11 +444,3 @@ def _from_checkpoint(path: Path, about: dict[str, Any]) -> nn.Module:
     model = dense_model(about, about["class_count"])
     checkpoint.restore(path, model, World())
     return model
-
-
-def _export(folder: Path, path: Path) -> None:
-    from safetensors.torch import save
-
-    if not (folder / WEIGHTS).is_file():
-        state = _from_checkpoint(path, _about(folder)).state_dict()
-        write_whole(folder / WEIGHTS, save({name: t.contiguous() for name, t in state.items()}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -29,7 +29,7 @@ from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, world
-from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
+from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, Task, fit
 from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
@@ -322,12 +322,16 @@ def train_images(
             "config": {} if config is None else {key: value for key, value in asdict(config).items() if key not in FROM_DATA},
         }
         task = ImageTask(recipe, data, here, out)
-        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "about": about, "quiet": quiet}
-        with compiled_by_shape(recipe.engine, here):
-            result = fit(model, task, recipe.engine, out, here, **how, make_optimizer=partial(image_optimizer, recipe.engine))
+        result = fit_pictures(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet)
         del model, task
-        here.from_main(lambda: _export(out, result.checkpoint))
+        here.from_main(lambda: export_weights(out, lambda: _from_checkpoint(result.checkpoint, _about(out))))
         return result
+
+
+def fit_pictures(model: nn.Module, task: Task, engine: EngineConfig, out: Path, world: World, **how: Any) -> FitResult:
+    """`fit`, with the optimizer of networks for pictures."""
+    with compiled_by_shape(engine, world):
+        return fit(model, task, engine, out, world, **how, make_optimizer=partial(image_optimizer, engine))
 
 
 def compiled_by_shape(engine: EngineConfig, world: World) -> AbstractContextManager[None]:
@@ -412,11 +416,12 @@ def _from_checkpoint(path: Path, about: dict[str, Any]) -> nn.Module:
     return model.answering
 
 
-def _export(folder: Path, path: Path) -> None:
+def export_weights(folder: Path, trained: Callable[[], nn.Module]) -> None:
+    """The weights to use, beside the checkpoints; a run that had ended keeps its own."""
     from safetensors.torch import save
 
     if not (folder / WEIGHTS).is_file():
-        state = _from_checkpoint(path, _about(folder)).state_dict()
+        state = trained().state_dict()
         write_whole(folder / WEIGHTS, save({name: t.contiguous() for name, t in state.items()}))
 
 
