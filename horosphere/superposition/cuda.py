@@ -11,6 +11,7 @@ Nothing is added atomically: a run is the same to the last bit in any company an
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -163,7 +164,7 @@ class _Streams:
         )  # fmt: skip
 
 
-class _Runs:
+class _Runs(ABC):
     """Runs of one width: their state, stacked."""
 
     def __init__(self, runs: Sequence[Toy], members: list[int], streams: _Streams, table: Tensor, precision: str, shapes: Shapes):
@@ -192,8 +193,8 @@ class _Runs:
         """The runs' own part of a stack of matrices or vectors, a view."""
         return padded[:, : self.n, : self.m] if padded.ndim == 3 else padded[:, : self.n]
 
-    def advance(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def advance(self) -> None: ...
 
 
 class _Narrow(_Runs):

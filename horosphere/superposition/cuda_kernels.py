@@ -157,6 +157,21 @@ def _adam(w, grad, mean, square, rate, correction1, correction2):  # type: ignor
     return w - rate * (mean / correction1) / (tl.sqrt(square / correction2) + EPS), mean, square
 
 
+@triton.jit
+def _store_step(  # type: ignore[no-untyped-def]
+    W_ptr, operand_ptr, mean_ptr, square_ptr, place, inside, w, grad, rate, correction1, correction2, COPY: tl.constexpr
+):  # fmt: skip
+    """Adam's step from the decayed w; where COPY, also as the products read it"""
+    mean = tl.load(mean_ptr + place, mask=inside, other=0.0)
+    square = tl.load(square_ptr + place, mask=inside, other=0.0)
+    w, mean, square = _adam(w, grad, mean, square, rate, correction1, correction2)
+    tl.store(mean_ptr + place, mean, mask=inside)
+    tl.store(square_ptr + place, square, mask=inside)
+    tl.store(W_ptr + place, w, mask=inside)
+    if COPY:
+        tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside)
+
+
 # -- runs up to m = 128 --------------------------------------------------------------------------------------------------
 
 
@@ -283,14 +298,7 @@ def to_features(  # type: ignore[no-untyped-def]
     rate = factor * tl.load(rate_ptr + run * 3)
     w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
     w = _decayed(w, tl.sqrt(tl.sum(w * w, 1))[:, None], rate, tl.load(rate_ptr + run * 3 + 2))
-    mean = tl.load(mean_ptr + place, mask=inside[None, :], other=0.0)
-    square = tl.load(square_ptr + place, mask=inside[None, :], other=0.0)
-    w, mean, square = _adam(w, dw / batch, mean, square, rate, correction1, correction2)
-    tl.store(mean_ptr + place, mean, mask=inside[None, :])
-    tl.store(square_ptr + place, square, mask=inside[None, :])
-    tl.store(W_ptr + place, w, mask=inside[None, :])
-    if COPY:
-        tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside[None, :])
+    _store_step(W_ptr, operand_ptr, mean_ptr, square_ptr, place, inside[None, :], w, dw / batch, rate, correction1, correction2, COPY)
     rate = factor * tl.load(rate_ptr + run * 3 + 1)
     b, b_mean, b_square = _adam(b, db / batch, b_mean, b_square, rate, correction1, correction2)
     tl.store(b_mean_ptr + run * N + i, b_mean)
@@ -405,14 +413,7 @@ def finish(  # type: ignore[no-untyped-def]
     rate = factor * tl.load(rate_ptr)
     w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
     w = _decayed(w, tl.load(length_ptr + i)[:, None], rate, tl.load(rate_ptr + 2))
-    mean = tl.load(mean_ptr + place, mask=inside[None, :], other=0.0)
-    square = tl.load(square_ptr + place, mask=inside[None, :], other=0.0)
-    w, mean, square = _adam(w, dw / batch, mean, square, rate, correction1, correction2)
-    tl.store(mean_ptr + place, mean, mask=inside[None, :])
-    tl.store(square_ptr + place, square, mask=inside[None, :])
-    tl.store(W_ptr + place, w, mask=inside[None, :])
-    if COPY:
-        tl.store(operand_ptr + place, w.to(operand_ptr.dtype.element_ty), mask=inside[None, :])
+    _store_step(W_ptr, operand_ptr, mean_ptr, square_ptr, place, inside[None, :], w, dw / batch, rate, correction1, correction2, COPY)
     if tl.program_id(1) == 0:
         tiles = tl.cdiv(tl.minimum(tl.load(rows_ptr + stream), capacity), TILE)
         for tile in range(tiles):
