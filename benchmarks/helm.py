@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from horosphere.models.helm import HelmConfig, HelmForCausalLM
 from horosphere.train.graphed import WARM_UPS, Graphed
 
 GEOMETRIES = ("lorentz", "euclidean")
+K = TypeVar("K")
 MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
 
 
@@ -153,12 +154,12 @@ def training(name: str, config: dict[str, Any], rows: int, length: int, goal: fl
     }
 
 
-def turns(steps: Mapping[str, Callable[[], Any]], device: str, rounds: int, times: int) -> dict[str, list[float]]:
+def turns(steps: Mapping[K, Callable[[], Any]], device: str, rounds: int, times: int) -> dict[K, list[float]]:
     """Seconds of each, in rounds in which they take turns: what disturbs one disturbs the other."""
-    taken: dict[str, list[float]] = {g: [] for g in steps}
+    taken: dict[K, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
-        for geometry, step in steps.items():
-            taken[geometry].append(seconds(step, device, times))
+        for name, step in steps.items():
+            taken[name].append(seconds(step, device, times))
     return taken
 
 
@@ -182,11 +183,10 @@ def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: i
     result: dict[str, Any] = {"name": name, "cache_bytes_per_token_and_layer": cache}
     for kind, long, short in (("static", new, new // 2), ("dynamic", new // 4, 1)):
         options = {"do_sample": False, "pad_token_id": 0, **({"cache_implementation": "static"} if kind == "static" else {})}
-        answers = {length: {g: partial(m.generate, ids, max_new_tokens=length, **options) for g, m in models.items()} for length in (long, short)}
-        for length in (long, short):
-            turns(answers[length], device, 1, 3)  # compiles
-        slow, fast = (turns(answers[length], device, rounds, 2) for length in (long, short))
-        taken = {g: [max(a - b, 1e-9) / (long - short) for a, b in zip(slow[g], fast[g], strict=True)] for g in models}
+        answers = {(g, length): partial(m.generate, ids, max_new_tokens=length, **options) for g, m in models.items() for length in (long, short)}
+        turns(answers, device, 1, 3)  # compiles
+        answered = turns(answers, device, rounds, 2)
+        taken = {g: [max(a - b, 1e-9) / (long - short) for a, b in zip(answered[g, long], answered[g, short], strict=True)] for g in models}
         result[kind] = {"tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()}, "ratio": 1 / ratio(taken), "step_s": taken}
     return result
 
