@@ -42,18 +42,19 @@ def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
 
 def draw_loss_against_width(rows: Rows) -> Figure | None:
     """Figure 1: n = 10240, three laws of frequencies, weak and strong superposition."""
-    found = settings(rows, n=10240)
-    if not found:
+    regimes = {title: settings(rows, n=10240, gamma=gamma) for title, gamma in (("weak: γ = 0.1", 0.1), ("strong: γ = -1", -1.0))}
+    regimes = {title: found for title, found in regimes.items() if found}
+    if not regimes:
         return None
     known = published("fig1")
     with style():
-        figure, panels = new_panels(4.4, 2)
-        for axes, (gamma, title) in zip(panels, ((0.1, "weak: γ = 0.1"), (-1.0, "strong: γ = -1")), strict=True):
-            for i, setting in enumerate(s for s in found if abs(s.gamma - gamma) < 5e-3):
+        figure, panels = new_panels(4.4, len(regimes))
+        for axes, (title, found) in zip(panels, regimes.items(), strict=True):
+            for i, setting in enumerate(found):
                 _power_law(axes, setting, i, setting.law)
                 name = {"power:1.2": "power(1.2)", "exponential:400": "exponential(400)"}.get(setting.law, setting.law)
                 for series, points in known.items():
-                    if name in series and f"gamma={gamma:g}" in series:
+                    if name in series and f"gamma={setting.gamma:g}" in series:
                         _published(axes, points, i)
             draw_widths(axes, np.array([8, 1024]))
             _finish_panel(axes, title, "loss")

@@ -38,6 +38,12 @@ def test_published_points_stand_beside_ours():
     assert len(hollow[0].get_xdata()) == 17  # the published series of γ = -0.556
 
 
+def test_figure_1_has_a_panel_for_each_regime_that_was_run():
+    strong = [row for row in FILLS["figure-1"] if row["gamma"] < 0]
+    assert [axes.get_title("left") for axes in FIGURES["figure-1"](strong).axes] == ["strong: γ = -1"]
+    assert FIGURES["figure-1"]([{**row, "gamma": -0.5} for row in strong]) is None
+
+
 def test_figures_of_each_bias_have_files_of_their_own(tmp_path):
     written = draw_figures(FILLS["figure-6"] + [{**row, "bias": "zero"} for row in FILLS["figure-6"]], tmp_path)
     assert [path.name for path in written] == ["figure-6.png", "figure-6-zero-bias.png"]
