@@ -62,14 +62,16 @@ class ImageComparison:
 
     def verdict(self) -> str:
         """What the table says, and no more than it says."""
-        best, flat = self.rows[0], next(row for row in self.rows if row.name in FLAT)
         if self.seeds < 2:
-            return f"1 seed: {best.name} has the highest top-1, but one run says nothing about chance. Pass --seeds 3."
-        if best is flat:
-            return f"{self.seeds} seeds. {flat.name} is the best: curvature does not pay on these pictures."
-        beyond = best.mean("top1") - flat.mean("top1") > spread(best.metrics["top1"]) + spread(flat.metrics["top1"])
-        how = "beyond the spread of seeds" if beyond else "within the spread of seeds: curvature does not pay here as far as this shows"
-        return f"{self.seeds} seeds. {best.name} has a higher top-1 than {flat.name}, {how}."
+            return f"1 seed: {self.rows[0].name} has the highest top-1, but one run says nothing about chance. Pass --seeds 3."
+        flat, curved = (next(row for row in self.rows if (row.name in FLAT) is wanted) for wanted in (True, False))  # the best of each
+        first, second = sorted((flat, curved), key=self.rows.index)
+        beyond = first.mean("top1") - second.mean("top1") > spread(first.metrics["top1"]) + spread(second.metrics["top1"])
+        if beyond:
+            said = f"{first.name} beats {second.name} on top-1 beyond the spread of seeds."
+        else:
+            said = f"{first.name} and {second.name} are within the spread of seeds of each other on top-1."
+        return f"{self.seeds} seeds. {said} Curvature {'pays' if beyond and first is curved else 'does not pay'} on these pictures."
 
     def save(self, folder: Path) -> None:
         about = {"seeds": self.seeds, "verdict": self.verdict(), "rows": [asdict(row) for row in self.rows]}

@@ -24,9 +24,19 @@ def test_hcformer_is_compared_in_its_geometries_and_hi_mapper_with_none():
 @pytest.mark.parametrize(
     ("rows", "verdict"),
     [
-        ([row("H + E", 0.5, 0.52), row("E + E", 0.4, 0.41)], "H + E has a higher top-1 than E + E, beyond the spread of seeds."),
-        ([row("H + E", 0.5, 0.6), row("E + E", 0.45, 0.6)], "curvature does not pay here as far as this shows"),
-        ([row("E + E", 0.5, 0.6), row("H + E", 0.1, 0.2)], "E + E is the best: curvature does not pay"),
+        (
+            [row("H + E", 0.5, 0.52), row("E + E", 0.4, 0.41)],
+            "H + E beats E + E on top-1 beyond the spread of seeds. Curvature pays on these pictures.",
+        ),
+        (
+            [row("H + E", 0.5, 0.6), row("E + E", 0.45, 0.6)],
+            "H + E and E + E are within the spread of seeds of each other on top-1. Curvature does not pay",
+        ),
+        ([row("E + E", 0.5, 0.6), row("H + E", 0.1, 0.2)], "E + E beats H + E on top-1 beyond the spread of seeds. Curvature does not pay"),
+        (
+            [row("E + E", 0.5, 0.6), row("H + E", 0.5, 0.58)],
+            "E + E and H + E are within the spread of seeds of each other on top-1. Curvature does not pay",
+        ),
         ([row("H + E", 0.5), row("E + E", 0.1)], "one run says nothing about chance"),
     ],
 )
