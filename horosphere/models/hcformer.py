@@ -99,10 +99,8 @@ def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
     return replace(HCFORMER[name], **changes)
 
 
-def drop_path(x: Tensor, rate: float, training: bool) -> Tensor:
+def drop_path(x: Tensor, rate: Tensor) -> Tensor:
     """Each image's whole branch is dropped with probability `rate`; those that stay grow by 1/(1 - rate).   (B, ...) -> (B, ...)"""
-    if not training or rate == 0:
-        return x
     kept = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= rate
     return x * (kept / (1 - rate)).to(x.dtype)
 
@@ -110,11 +108,14 @@ def drop_path(x: Tensor, rate: float, training: bool) -> Tensor:
 class Block(nn.Module):
     """x + LS·Mixer(Norm(x)), then x + LS·MLP(Norm(x)).   (B, H, W, dim) -> (B, H, W, dim)"""
 
+    drop: Tensor
+
     def __init__(self, config: HCFormerConfig, stage: int, index: int, drop: float):
         super().__init__()
         dim, hidden = config.dims[stage], config.dims[stage] * config.mlp_ratios[stage]
         shifted = config.hierarchy == "shifted"
-        self.drop = drop
+        self.drops = config.drop_path > 0
+        self.register_buffer("drop", torch.tensor(drop), persistent=False)  # a number would be compiled in, and every block apart
         self.mixer_norm = ImageNorm(dim)
         self.mixer = ClusterMixer(
             dim,
@@ -145,8 +146,11 @@ class Block(nn.Module):
         return self._add(x, mixed), assignments
 
     def _add(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + drop_path(self.mixer_scale * mixed, self.drop, self.training)
-        return x + drop_path(self.mlp_scale * self.mlp(self.mlp_norm(x)), self.drop, self.training)
+        x = x + self._dropped(self.mixer_scale * mixed)
+        return x + self._dropped(self.mlp_scale * self.mlp(self.mlp_norm(x)))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return drop_path(x, self.drop) if self.drops and self.training else x
 
 
 class Down(nn.Conv2d):

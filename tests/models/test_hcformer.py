@@ -170,13 +170,19 @@ def test_layer_scale_starts_near_the_identity():
 def test_drop_path_drops_whole_images_and_keeps_the_mean():
     torch.manual_seed(0)
     x = torch.ones(4000, 2, 3)
-    y = drop_path(x, 0.25, training=True)
+    y = drop_path(x, torch.tensor(0.25))
     assert y.unique().tolist() == pytest.approx([0, 4 / 3])
     assert (y.flatten(1).amin(1) == y.flatten(1).amax(1)).all()
     assert y.mean().item() == pytest.approx(1, abs=0.03)
-    assert drop_path(x, 0.25, training=False) is x
-    drops = [block.drop for stage in tiny(drop_path=0.4).stages for block in stage]
+    drops = [float(block.drop) for stage in tiny(drop_path=0.4).stages for block in stage]
     assert drops == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_paths_are_dropped_in_training_only():
+    model, x = tiny(shake=0.3, drop_path=0.9), images()
+    assert_close(model(x), tiny(shake=0.3)(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
 
 
 def test_checkpointing_changes_no_gradient():

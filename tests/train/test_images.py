@@ -39,7 +39,7 @@ from horosphere.train.images import (
     train_images,
 )
 from tests.data.pictures import write_folder, write_npz
-from tests.train.tiny_images import Normed, small
+from tests.train.tiny_images import SMALL, Normed, small
 
 ROOT = Path(__file__).parents[2]
 CIFAR = ROOT.parent / "shared" / "data" / "images" / "cifar100-subset.npz"
@@ -367,9 +367,19 @@ def compiler():
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize(("setting", "graphs"), [("drop_path=0", 4), ("drop_path=0.2", 12)])
-def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(data, tmp_path, compiler, setting, graphs):
-    recipe = small(data, "size=16", "windows=2,2,1,1", "blocks=3,3,3,3", "dims=8,16,24,32", "compile=true", setting)
+STAGES = (*SMALL, "size=16", "windows=2,2,1,1", "blocks=3,3,3,3", "dims=8,16,24,32")
+
+
+@pytest.mark.parametrize(
+    ("settings", "graphs"),
+    [
+        ((*STAGES, "drop_path=0"), 4),  # one a stage
+        ((*STAGES, "drop_path=0.2"), 4),
+        (("size=16", "batch=8", "model=swin_t"), 12),  # its rates are compiled in: one a block, more than the 8 that torch stops at
+    ],
+)
+def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(data, tmp_path, compiler, settings, graphs):
+    recipe = ImageRecipe.read("hcformer-nano-32", [f"data={data}", *settings, "compile=true"])
     model, images = ImageClassifier(image_model(recipe.model, 4, 16, recipe.config), recipe.ema), recipe.images()
     task = ImageTask(recipe, images, World(), tmp_path)
     for block in task.units(model):
@@ -378,7 +388,7 @@ def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(d
         for step in range(2):
             task.loss(model.train(), task.batch(step, range(8)))[0].backward()
         evaluate_images(model.eval(), images, 16, recipe.augmentation, World())
-    assert len(compiler.inputs) == graphs  # one a stage; with rates that differ, one a block: more than the 8 that torch stops at
+    assert len(compiler.inputs) == graphs
     assert all(isinstance(x, torch.Tensor) for inputs in compiler.inputs for x in inputs)  # a shape that may vary is a number of its own
 
 
