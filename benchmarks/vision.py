@@ -1,11 +1,11 @@
 """HCFormer beside Swin, ResNet and ConvNeXt: images a second in training and inference, against the work each does, in one run.
 
-    python benchmarks/vision.py                  # on a GPU: bf16 autocast, channels last, compiled
+    python benchmarks/vision.py                  # on a GPU: bf16 autocast, channels last, compiled block by block as the training engine does it
     python benchmarks/vision.py --smoke          # anywhere: the same script on a few small images, to see that it runs
 
-A training step is forward and backward of the loss. Models take turns in rounds; numbers are medians. GMACs are those of one image of 224 pixels:
-"layers" counts layers with weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's:
-above 1, a model turns its work into images faster than Swin-T does.
+A training step is forward and backward of the loss; no paths are dropped. Models take turns in rounds; numbers are medians. GMACs are those of one
+image of 224 pixels: "layers" counts layers with weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units
+of swin_t's: above 1, a model turns its work into images faster than Swin-T does.
 """
 
 import argparse
@@ -23,20 +23,29 @@ import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from torchvision.ops import StochasticDepth
 
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig
+from horosphere.train.images import VARIANTS, blocks
 
 OURS = ("hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")
 THEIRS = ("swin_t", "resnet50", "convnext_tiny")
 UNIT = "swin_t"
 SWEPT = ("hcformer-small", "swin_t")
+PROFILED = ("hcformer-medium", "swin_t")
 SIZES = (224, 384, 512, 768, 1024)
+LONGEST = 12  # kernels of a profile that are named
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "mm")
 WITH_WEIGHTS = {torch.ops.aten.convolution, torch.ops.aten.addmm, torch.ops.aten.mm}
 
 
 def make(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return HCFormer(HCFORMER[name]) if name in HCFORMER else torchvision.models.get_model(name)
+    model = HCFormer(HCFORMER[name]) if name in HCFORMER else torchvision.models.get_model(name)
+    for module in model.modules():
+        if isinstance(module, StochasticDepth):
+            module.p = 0.0  # as HCFormer's is: every block works, and all of a kind are compiled once
+    return model
 
 
 def without_windows(config: HCFormerConfig) -> HCFormerConfig:
@@ -53,14 +62,14 @@ def gmacs(model: nn.Module) -> dict[str, float]:
 
 
 class Runner:
-    """One model ready to be timed: compiled on a GPU, as it is elsewhere."""
+    """One model ready to be timed: its blocks compiled on a GPU, as it is elsewhere."""
 
     def __init__(self, model: nn.Module, device: str, mode: str):
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device = device
-        self.run: Callable[[Tensor], Tensor] = self.model
         if device == "cuda":
-            self.run = torch.compile(self.model, fullgraph=True, dynamic=False, mode=mode)
+            for block in blocks(self.model):
+                block.compile(fullgraph=True, dynamic=False, mode=mode)
 
     def images(self, batch: int, size: int) -> Tensor:
         return torch.randn(batch, 3, size, size, device=self.device).to(memory_format=torch.channels_last)
@@ -73,7 +82,7 @@ class Runner:
             for p in self.model.parameters():
                 p.grad = None
             with torch.autocast(self.device, torch.bfloat16):
-                loss = F.cross_entropy(self.run(x), y)
+                loss = F.cross_entropy(self.model(x), y)
             loss.backward()
 
         return step
@@ -84,7 +93,7 @@ class Runner:
         def step() -> None:
             self.model.eval()
             with torch.no_grad(), torch.autocast(self.device, torch.bfloat16):
-                self.run(x)
+                self.model(x)
 
         return step
 
@@ -148,6 +157,26 @@ def window_share(name: str, device: str, mode: str, batch: int, size: int, round
     return row
 
 
+def profile(name: str, device: str, mode: str, batch: int, size: int, rounds: int, times: int) -> dict[str, Any]:
+    """Milliseconds of a training step on the device by kind of kernel, and the longest ones by name."""
+    step = Runner(make(name), device, mode).training(batch, size)
+    seconds(step, device, 3)
+    activities = [torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as found:
+        seconds(step, device, times)
+    on_device = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+    kernels = {event.key: getattr(event, on_device) / 1e3 / times for event in found.key_averages()}
+    kinds = {kind: sum(ms for name, ms in kernels.items() if kind_of(name) == kind) for kind in ("products", "fused", "other")}
+    return {"name": name, "kinds": kinds, "longest": dict(sorted(kernels.items(), key=lambda item: -item[1])[:LONGEST])}
+
+
+def kind_of(kernel: str) -> str:
+    """products: of matrices, and convolutions; fused: what the compiler wrote."""
+    if kernel.startswith("triton_"):
+        return "fused"
+    return "products" if any(mark in kernel for mark in PRODUCTS) else "other"
+
+
 def sweep(name: str, sizes: tuple[int, ...], pixels: int, device: str, mode: str, rounds: int, times: int) -> dict[str, Any]:
     """Inference at growing sizes, as many images at once as make up `pixels`: a linear cost is a constant one per pixel."""
     row: dict[str, Any] = {"name": name, "ms_per_image": {}, "ns_per_pixel": {}}
@@ -163,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="a few small images, to see that the script runs")
     parser.add_argument("--only", default="", help="models whose name contains this, beside swin_t")
-    parser.add_argument("--part", choices=("throughput", "windows", "sizes"), help="one part alone")
+    parser.add_argument("--part", choices=("throughput", "windows", "sizes", "profile"), help="one part alone")
     parser.add_argument("--mode", default="default", help="of torch.compile: default, max-autotune-no-cudagraphs, …")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5, help="in which the models take turns (default 5)")
@@ -179,7 +208,7 @@ def main() -> None:
     if args.smoke:
         names, ours = [n for n in names if n in SWEPT], ours[:1]
     torch.backends.cudnn.benchmark = True
-    torch._dynamo.config.recompile_limit = 64  # HCFormers share their code: each, in training and in inference, counts as a recompilation of it
+    torch._dynamo.config.recompile_limit = VARIANTS
     common = (device, args.mode, batch, size, rounds, times)
     result: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "batch": batch}
 
@@ -204,6 +233,14 @@ def main() -> None:
         for name in [n for n in names if n in SWEPT]:
             result["sizes"].append(row := sweep(name, sizes, pixels, device, args.mode, rounds, times))
             print(f"{name:24}" + "".join(f"{t:10.2f}" for t in row["ns_per_pixel"].values()), flush=True)
+    if args.part in (None, "profile"):
+        print(f"\n{'training step, ms':24}{'products':>10}{'fused':>10}{'other':>10}", flush=True)
+        result["profile"] = []
+        for name in [n for n in names if n in PROFILED]:
+            result["profile"].append(row := profile(name, *common))
+            print(f"{name:24}" + "".join(f"{ms:10.2f}" for ms in row["kinds"].values()))
+            print("".join(f"{ms:14.2f}  {kernel[:90]}\n" for kernel, ms in row["longest"].items()), end="", flush=True)
+            clean(device)
     if args.out:
         args.out.write_text(json.dumps(result, indent=1))
 

@@ -26,11 +26,11 @@ from horosphere.train import checkpoint
 from horosphere.train.distributed import World, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult
 from horosphere.train.images import (
-    BLOCKS,
     CLASSES,
     FROM_DATA,
     HCFORMER,
     WEIGHTS,
+    blocks,
     export_weights,
     fit_pictures,
     for_cuda,
@@ -186,7 +186,7 @@ class DenseTask:
         return None
 
     def units(self, model: nn.Module) -> list[nn.Module]:
-        return [block for block in model.modules() if type(block).__name__ in BLOCKS]
+        return blocks(model)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
