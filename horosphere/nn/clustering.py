@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
 from horosphere.geometry.manifold import HALF, full_precision
+from horosphere.nn.slots import kernels
 
 SHORTEST = 1e-4  # of a vector that has a direction; features come from a norm and are about 1. Below, the cosine fades, and its gradient stays finite
 
@@ -139,6 +140,10 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
     return _cells(size[0], down, grid[0], like).amax(1)[:, None] * _cells(size[1], across, grid[1], like).amax(1)
 
 
+def on_chip(x: Tensor) -> bool:
+    return kernels is not None and x.is_cuda and x.dtype != torch.float64
+
+
 def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
@@ -192,19 +197,20 @@ class ClusterMixer(nn.Module):
         self.fc = nn.Linear(2 * inner if window_centres else inner, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._mix(x)[0]
+        return self._mix(x, fuse=True)[0]
 
     def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
         """The output and the assignments behind it."""
-        y, patch, window = self._mix(x)
+        y, patch, window = self._mix(x, fuse=False)
+        assert patch is not None
         (height, width), grid = x.shape[1:3], (self.windows, self.windows)
         down, across = _extent((height, width), grid)
         patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(1, grid)  # (B, r, c, heads, centres, h, w)
         patch = patch.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)[..., :height, :width].roll(self._half((height, width)), (-2, -1))
         return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
 
-    def _mix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The output; A of patches (B, windows, heads, centres, patches) and of windows (B, heads, window centres, windows)"""
+    def _mix(self, x: Tensor, fuse: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The output; A of patches (B, windows, heads, centres, patches), which `fuse` may leave out; of windows (B, heads, centres, windows)"""
         height, width = size = (x.shape[1], x.shape[2])
         grid = (self.windows, self.windows)
         cells = (self.windows * self.side, self.windows * self.side)
@@ -212,17 +218,27 @@ class ClusterMixer(nn.Module):
         if self.shift:
             features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
 
-        centres = pool(features_values, cells, _extent(size, grid))
-        patch, patch_assignment = self._patch_level(features_values, centres)
+        even = height % cells[0] == 0 and width % cells[1] == 0
+        if fuse and even and self._fusible(features_values):
+            how = (self.heads, self.windows, self.side, SHORTEST)
+            patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
+            patch_assignment = None
+        else:
+            centres = pool(features_values, cells, _extent(size, grid))
+            patch, patch_assignment = self._patch_level(features_values, centres)
         mixed, window_assignment = patch, None
         if self.window_side:
-            # means of equal cells are means of the map, and a fraction of its size to read
-            whole = centres if height % cells[0] == 0 and width % cells[1] == 0 else features_values
+            whole = centres if even else features_values  # means of equal cells are means of the map, and a fraction of its size to read
             window, window_assignment = self._window_level(whole, features_values, size)
             mixed = torch.cat((window.to(patch.dtype), patch), -1)
         if self.shift:
             mixed = mixed.roll(self._half(size), (1, 2))
         return self.fc(self.norm(mixed)), patch_assignment, window_assignment
+
+    def _fusible(self, x: Tensor) -> bool:
+        """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres, on CUDA, and not on its way to another program."""
+        known = self.patch_manifold.flat and not self.hard and self.side <= 8 and x.shape[-1] <= 128 * self.heads
+        return known and on_chip(x) and not torch.compiler.is_exporting()
 
     def _half(self, size: Pair) -> Pair:
         """By how much windows are shifted."""

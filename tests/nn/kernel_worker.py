@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from horosphere.geometry import Lorentz
-from horosphere.nn import kernels
+from horosphere.nn import clustering, kernels
 from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -165,7 +165,35 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     agree(lambda y, w: fast(y, w, None, None, None), lambda y, w: slow(y, w, None, None, None), [y, weight], 3 * atol)
 
 
-CHECKS = {f.__name__: f for f in (norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
+def clusters(dtype: torch.dtype, atol: float) -> None:
+    """Through the layer: the map with and without the kernel, and all gradients. Windows of one chunk of patches and of several."""
+    half = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply bf16
+    dtype = half if dtype == torch.bfloat16 else dtype
+    clustering.kernels = kernels  # type: ignore[attr-defined]
+    shapes = [
+        {"heads": 2, "width": 16, "size": 8, "windows": 2, "centres": 4, "window_centres": 1},
+        {"heads": 1, "width": 24, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, "shift": True},
+        {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
+        {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
+    ]
+    for shape in shapes:
+        torch.manual_seed(0)
+        mixer = clustering.ClusterMixer(6, **shape).to(DEVICE)  # type: ignore[arg-type]
+        with torch.no_grad():
+            for p in mixer.parameters():
+                p += 0.5 * torch.randn_like(p)
+        x = random(2, shape["size"], shape["size"], 6)
+        inputs = [x, *mixer.parameters()]
+
+        def run(serves: bool, mixer: clustering.ClusterMixer = mixer, x: Tensor = x) -> Tensor:
+            clustering.on_chip = lambda _: serves
+            with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
+                return mixer(x)
+
+        agree(lambda *_, run=run: run(True), lambda *_, run=run: run(False), inputs, 2 * atol)
+
+
+CHECKS = {f.__name__: f for f in (clusters, norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:
