@@ -124,6 +124,20 @@ def join(x: Tensor, windows: Pair, size: Pair) -> Tensor:
     return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
 
 
+def spread(windows: Tensor, size: Pair) -> Tensor:
+    """One vector a window to its patches.   (B, rows, columns, C) -> (B, H, W, C)"""
+    rows, columns = windows.shape[1:3]
+    down, across = _extent(size, (rows, columns))
+    x = windows[:, :, None, :, None].expand(-1, -1, down // rows, -1, across // columns, -1)
+    return x.flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
+
+
+def _shares(size: int, windows: int, like: Tensor) -> Tensor:
+    """Of the rows of a map, those in each row of windows, which may reach beyond it.   (windows)"""
+    each = -(-size // windows)
+    return (size - each * torch.arange(windows, device=like.device)).clamp(0, each).to(like.dtype) / size
+
+
 def _extent(size: Pair, windows: Pair) -> Pair:
     return size[0] + -size[0] % windows[0], size[1] + -size[1] % windows[1]
 
@@ -226,14 +240,14 @@ class ClusterMixer(nn.Module):
         else:
             centres = pool(features_values, cells, _extent(size, grid))
             patch, patch_assignment = self._patch_level(features_values, centres)
-        mixed, window_assignment = patch, None
+        window, window_assignment = None, None
         if self.window_side:
             whole = centres if even else features_values  # means of equal cells are means of the map, and a fraction of its size to read
             window, window_assignment = self._window_level(whole, features_values, size)
-            mixed = torch.cat((window.to(patch.dtype), patch), -1)
+        mixed = self.norm(patch, window)
         if self.shift:
             mixed = mixed.roll(self._half(size), (1, 2))
-        return self.fc(self.norm(mixed)), patch_assignment, window_assignment
+        return self.fc(mixed), patch_assignment, window_assignment
 
     def _fusible(self, x: Tensor) -> bool:
         """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres, on CUDA, and not on its way to another program."""
@@ -283,28 +297,49 @@ class ClusterMixer(nn.Module):
         return (1 - on_map) * (torch.finfo(like.dtype).min / 2)
 
     def _window_level(self, whole: Tensor, features_values: Tensor, size: Pair) -> tuple[Tensor, Tensor | None]:
-        """g (B, H, W, heads·w), A (B, heads, window centres, windows), in fp32: points, and few of them."""
+        """g of windows (B, rows, columns, heads·w), A (B, heads, window centres, windows), in fp32: points, and few of them."""
         k, grid = self.window_side, (self.windows, self.windows)
         fits = whole.shape[1] % k == 0 and whole.shape[2] % k == 0
         centres = pool(whole if fits else features_values, (k, k))
         if self.window_scale is None:
-            return centres[..., centres.shape[-1] // 2 :].expand(-1, *size, -1), None
+            return centres[..., centres.shape[-1] // 2 :], None
         points = pool(whole, grid, None if whole is not features_values else _extent(size, grid))
         f, v = cut(points, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
         centre_f, centre_v = cut(centres, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
         bias = None if self.window_bias is None else self.window_bias.flatten(2)
         counts = None if size == _extent(size, grid) else _on_map(size, grid, grid, f).flatten()
         g, assignment = _precise_cluster(f, v, centre_f, centre_v, self.window_scale, self.window_manifold, bias, counts, self.hard)
-        down, across = _extent(size, grid)
-        g = g.movedim(1, 2).flatten(2).unflatten(1, grid)[:, :, None, :, None].expand(-1, -1, down // grid[0], -1, across // grid[1], -1)
-        return g.flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]], assignment
+        return g.movedim(1, 2).flatten(2).unflatten(1, grid), assignment
 
 
 class ImageNorm(nn.GroupNorm):
-    """GroupNorm(1): over a whole image, with a weight and a bias per channel.   (B, H, W, C) -> (B, H, W, C)"""
+    """GroupNorm(1): over a whole image, with a weight and a bias per channel.   (B, H, W, C) -> (B, H, W, C)
+
+    `windows` (B, rows, columns, C') come before the channels of x, each vector for all patches of its window.
+    """
 
     def __init__(self, dim: int):
         super().__init__(1, dim)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
+        if windows is not None and x.is_cuda:
+            return self.in_parts(x, windows)
+        if windows is not None:
+            x = torch.cat((spread(windows.to(x.dtype), (x.shape[1], x.shape[2])), x), -1)
         return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+    def in_parts(self, x: Tensor, windows: Tensor) -> Tensor:
+        """The same without the map of both in memory. On the CPU torch's own norm of that map is faster."""
+        size, own = (x.shape[1], x.shape[2]), windows.shape[-1]
+        variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
+        share = (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
+        far = (windows * share).sum((1, 2)).mean(-1)
+        far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
+        part = own / (own + x.shape[-1])
+        middle = part * far + (1 - part) * mean
+        whole = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
+        scale = (whole + self.eps).rsqrt()[:, None] * self.weight
+        shift = self.bias - middle[:, None] * scale
+        scale, shift = scale[:, None, None], shift[:, None, None]
+        windows = torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype)
+        return torch.cat((spread(windows, size), torch.addcmul(shift[..., own:], x, scale[..., own:]).to(x.dtype)), -1)

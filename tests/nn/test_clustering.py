@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
-from horosphere.nn.clustering import ClusterMixer, assign, clip, cut, join, pool, similarity
+from horosphere.nn.clustering import ClusterMixer, ImageNorm, assign, clip, cut, join, pool, similarity, spread
 from tests.nn import clustering_reference
 
 GEOMETRIES = {"E+E": ("euclidean", "euclidean"), "H+H": ("lorentz", "lorentz"), "H window, E patch": ("euclidean", "lorentz")}
@@ -115,9 +115,14 @@ def test_hard_is_the_limit_of_soft_and_has_its_gradient():
     assert_close(hard, soft)
 
 
+class Unnormed(torch.nn.Module):
+    def forward(self, x, windows=None):
+        return x if windows is None else torch.cat((spread(windows, x.shape[1:3]), x), -1)
+
+
 def test_patches_of_other_windows_and_images_are_not_heard_without_the_window_level():
     m, x = mixer(window_centres=0), image(6, 6)
-    m.norm = torch.nn.Identity()  # it is over the whole image
+    m.norm = Unnormed()  # the norm is over the whole image
     other = x.clone()
     other[0, 3, 3] += 1  # the window of rows 2-3, columns 2-3
     changed = (m(x) != m(other)).any(-1)
@@ -128,10 +133,26 @@ def test_patches_of_other_windows_and_images_are_not_heard_without_the_window_le
 
 def test_the_window_level_reaches_the_whole_map():
     m, x = mixer(), image(6, 6)
-    m.norm = torch.nn.Identity()
+    m.norm = Unnormed()
     other = x.clone()
     other[0, 3, 3] += 1
     assert (m(x) != m(other)).any(-1)[0].all()
+
+
+@pytest.mark.parametrize(("size", "windows"), [((8, 8), (4, 4)), ((7, 9), (4, 4)), ((5, 6), (1, 1)), ((5, 3), (4, 2))])
+def test_the_norm_in_parts_is_the_norm_of_the_whole(size, windows):
+    torch.manual_seed(0)
+    norm = ImageNorm(5).double()
+    with torch.no_grad():
+        for p in norm.parameters():
+            p += torch.randn_like(p)
+    far = (3 + torch.randn(2, *windows, 2, dtype=torch.float64)).requires_grad_()
+    near = torch.randn(2, *size, 3, dtype=torch.float64, requires_grad=True)
+    inputs, weights = [far, near, *norm.parameters()], torch.randn(2, *size, 5, dtype=torch.float64)
+    found, expected = norm.in_parts(near, far), norm(near, far)
+    assert_close(found, expected)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
+        assert_close(a, b)
 
 
 # -- gradients ----------------------------------------------------------------------------------------------------------
