@@ -252,7 +252,10 @@ class TreeLoss:
 
 
 class Mapper(nn.Module):
-    """Tree, decomposition, map to the manifold, encoding: everything that is not the backbone.   (B, C_map, H, W), (B, C) -> (B, C)"""
+    """Tree, decomposition, map to the manifold, encoding: everything that is not the backbone.   (B, C_map, H, W), (B, C) -> v + v^L (B, C)
+
+    While training the loss of the tree comes along.
+    """
 
     levels: Tensor
     parents: Tensor
@@ -274,12 +277,9 @@ class Mapper(nn.Module):
                     nn.init.zeros_(module.bias)
         nn.init.zeros_(cast(nn.Linear, self.encoding.back[-1]).weight)  # so a pretrained backbone starts as itself
 
-    def forward(self, feature_map: Tensor, v: Tensor) -> Tensor:
-        return self.encode(v, self.nodes(feature_map))
-
-    def encode(self, v: Tensor, nodes: Tensor) -> Tensor:
-        """v + v^L.   (B, C), (B, nodes, C) -> (B, C)"""
-        return v + self.encoding(v, nodes)
+    def forward(self, feature_map: Tensor, v: Tensor) -> tuple[Tensor, TreeLoss | None]:
+        nodes = self.nodes(feature_map)
+        return v + self.encoding(v, nodes), self.loss(nodes) if self.training else None
 
     def nodes(self, feature_map: Tensor) -> Tensor:
         """S.   (B, C_map, H, W) -> (B, nodes, C).   Training draws queries; otherwise they are means, one a node.
@@ -341,10 +341,9 @@ class HiMapper(nn.Module):
         self.head = head if head is not None and head.out_features == num_classes else nn.Linear(self.backbone.width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, TreeLoss]:
-        feature_map, v = self.backbone.features(x)
-        nodes = self.mapper.nodes(feature_map)
-        logits = self.head(self.mapper.encode(v, nodes))
-        return (logits, self.mapper.loss(nodes)) if self.training else logits
+        v, loss = self.mapper(*self.backbone.features(x))
+        logits = self.head(v)
+        return logits if loss is None else (logits, loss)
 
     @torch.no_grad()
     def hierarchy(self, x: Tensor) -> Hierarchy:

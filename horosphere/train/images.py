@@ -35,7 +35,7 @@ from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
-BLOCKS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock")  # HCFormer's and torchvision's
+BLOCKS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock", "Mapper")  # HCFormer's, torchvision's, Hi-Mapper's
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
 EVAL_ROWS = 256  # pictures at once in an evaluation

@@ -612,5 +612,8 @@ def test_overhead_is_the_plug_ins_alone_and_changes_nothing():
 
 
 def test_mapper_alone_enriches_the_vector_of_any_map():
-    mapper = Mapper(6, 10, HiMapperConfig(**SMALL)).eval()
-    assert mapper(torch.randn(2, 6, 3, 5), torch.randn(2, 10)).shape == (2, 10)
+    mapper = Mapper(6, 10, HiMapperConfig(**SMALL))
+    for training in (True, False):
+        v, loss = mapper.train(training)(torch.randn(2, 6, 3, 5), torch.randn(2, 10))
+        assert v.shape == (2, 10)
+        assert (loss is not None) is training
