@@ -36,7 +36,14 @@ def run(home, capsys):
 def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):
     code, out, _ = run("train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--resume", "--quiet", "--device", "cpu", "--out", "run")
     assert code == 0
-    assert [line.split("  ")[0] for line in out.splitlines()][2:6] == ["top-1", "top-5", "coarse top-1", "tree error"]
+    assert [line.split("  ")[0] for line in out.splitlines()][2:8] == [
+        "top-1",
+        "top-5",
+        "coarse top-1",
+        "tree error",
+        "to the parent",
+        "to a sibling",
+    ]
 
 
 def test_a_picture_is_explained(run):

@@ -27,9 +27,11 @@ def train_classifier(args: argparse.Namespace) -> None:
     if is_main():
         about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))["recipe"]
         named = {"top1": "top-1", "top5": "top-5", "coarse": "coarse top-1", "tree_error": "tree error"}
+        apart = {"parent": "to the parent", "sibling": "to a sibling"}
         rows = [["model", f"{recipe.model}, {about['parameters']:,} parameters" + ", in Hi-Mapper" * (recipe.tree is not None)]]
         rows += [["pictures", f"{about['pictures']['train']:,} to learn, {about['pictures']['valid']:,} to judge, {about['classes']} classes"]]
         rows += [[name, f"{result.evaluation[key]:.4f}"] for key, name in named.items() if key in result.evaluation]
+        rows += [[name, f"{result.evaluation[key]:.2f} of the way to a stranger"] for key, name in apart.items() if key in result.evaluation]
         rows += [["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"]]
         table([], [*rows, ["written", f"{args.out}/"]])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -23,7 +24,7 @@ from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_
 from horosphere.data.images import ImageData, Later, open_images
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
-from horosphere.measure.hierarchy import ClassTree, hierarchy_scores
+from horosphere.measure.hierarchy import ClassTree, class_distances, hierarchy_scores
 from horosphere.models.hcformer import HCFormer, HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
 from horosphere.optim import RiemannianAdam, param_groups
@@ -258,8 +259,9 @@ def laid_out(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World) -> dict[str, float]:
-    """How well a model in eval mode knows the pictures held out: loss, top1, top5, and on a tree of classes coarse, tree_error.
+    """How well a model in eval mode knows the pictures held out: loss, top1, top5, and on a tree of classes coarse, tree_error, parent, sibling.
 
+    The last two: how far the mean answer to a class lies from its parent's and from its siblings', where strangers are 1 apart.
     The work is shared by all processes. All take as many batches of one shape; what fills up the last ones counts for nothing.
     """
     held = data.valid
@@ -268,6 +270,7 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
     still = np.zeros((rows, 4))
     start = [lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size) for p in places]
     sums, predicted = torch.zeros(3, dtype=torch.float64, device=world.device), []
+    answers = torch.zeros(len(data.classes), len(data.classes) + 1, dtype=torch.float64, device=world.device)  # to each class, and how many
     later = start[0]()
     for number, place in enumerate(places):
         images = on_device(later(), world.device)
@@ -281,6 +284,7 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         scores = torch.stack([F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()])
         sums += (scores * counted).double().sum(1)
         predicted.append(best[:, 0])
+        answers.index_add_(0, truth, F.pad(logits, (0, 1), value=1.0).double() * counted[:, None])
     loss, top1, top5 = (world.sum(sums) / len(held)).tolist()
     found = {"loss": loss, "top1": top1, "top5": top5}
     if data.tree is not None:
@@ -291,6 +295,10 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
             mine = np.array([scores_here.coarse, scores_here.tree_error, 1.0]) * real.sum()
         coarse, error, count = world.sum(torch.from_numpy(mine)).tolist()
         found |= {"coarse": coarse / count, "tree_error": error / count}
+        answers = world.sum(answers).cpu()
+        apart = class_distances(answers[:, :-1] / answers[:, -1:], data.tree)
+        distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}
+        found |= {name: value for name, value in distances.items() if math.isfinite(value)}  # not where a class has no pictures, or no siblings
     return found
 
 

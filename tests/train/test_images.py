@@ -20,7 +20,7 @@ from torch import nn
 
 from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
-from horosphere.measure.hierarchy import hierarchy_scores
+from horosphere.measure.hierarchy import class_distances, hierarchy_scores
 from horosphere.models.hcformer import HCFORMER
 from horosphere.train import images as module
 from horosphere.train.distributed import World
@@ -237,7 +237,9 @@ def test_evaluation_counts_every_picture_once(data, monkeypatch):
     logits, truth = model(normalise(images.valid.pictures.pixels[:13])), torch.from_numpy(images.valid.labels)
     scores = hierarchy_scores(logits.argmax(1), truth, images.tree)
     expected = {"loss": F.cross_entropy(logits, truth).item(), "top1": scores.fine, "top5": 1.0, "coarse": scores.coarse}
-    assert found == pytest.approx({**expected, "tree_error": scores.tree_error})
+    apart = class_distances(torch.stack([logits[truth == k].mean(0) for k in range(4)]), images.tree)
+    distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}
+    assert found == pytest.approx({**expected, "tree_error": scores.tree_error, **distances}, rel=1e-5)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -249,6 +251,15 @@ def test_a_run_learns_and_says_so(data, tmp_path):
     assert found["top1"] > 0.9
     assert found["coarse"] >= found["top1"]
     assert found["tree_error"] < 0.4
+    assert 0 < found["parent"] < found["sibling"]
+    assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error", "parent", "sibling"}
+
+
+def test_a_class_without_pictures_has_no_place(data):
+    images = small(data).images()
+    seen = images.valid.labels > 0
+    images = replace(images, valid=replace(images.valid, numbers=images.valid.numbers[seen], labels=images.valid.labels[seen]))
+    found = evaluate_images(Normed(4).eval(), images, 8, Augmentation(crop="shift"), World())
     assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error"}
 
 
