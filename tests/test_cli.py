@@ -1,8 +1,6 @@
-"""The command line: what people type, what they read, and what is on the disk afterwards."""
+"""The command line as a whole: every mistake in one line, help, and what a process leaves in a terminal and on the disk."""
 
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,20 +13,15 @@ from threading import Timer
 import pytest
 import torch
 
-from horosphere import __version__, cli, demo
+from horosphere import __version__, cli
 from horosphere.cli import main
 from horosphere.errors import UserError
 from horosphere.train import compare, embed
 from horosphere.train.config import EmbedConfig
-from horosphere.train.embed import Embedded
 from tests.command_line import runner
-from tests.train.graphs import binary_tree
+from tests.graph_commands import SHORT, TREE, everything, refuser
 
-TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
-RING = "".join(f"{i},{(i + 1) % 9}\n" for i in range(9))
-SHORT = ["--epochs", "3", "--dim", "3", "--negatives", "20"]
 COMMANDS = ["embed", "compare", "measure", "demo"]
-FILES = {"disk.png", "embedding.json", "labels.json", "points.safetensors"}
 
 
 @pytest.fixture(autouse=True)
@@ -43,127 +36,8 @@ def run(capsys):
 
 
 @pytest.fixture
-def untrained(monkeypatch):
-    """Training is a mistake."""
-    monkeypatch.setattr(embed, "embed", lambda *_: pytest.fail("it trained before it complained"))
-    monkeypatch.setattr(compare, "embed", lambda *_: pytest.fail("it trained before it complained"))
-
-
-@pytest.fixture
-def refused(run, untrained):
-    """The one line that refuses a command; nothing was written."""
-
-    def refused(*words):
-        before = everything()
-        code, out, err = run(*words)
-        assert (code, out) == (2, "")
-        assert err.startswith("horosphere: ")
-        assert err.count("\n") == 1
-        assert err.endswith("\n")
-        assert everything() == before
-        return err
-
-    return refused
-
-
-def everything():
-    return {str(path): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
-
-
-def rows(out):
-    """{first column: the rest} of a table without heads."""
-    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
-
-
-# -- embed ------------------------------------------------------------------------------------------------------------
-
-
-def test_embed_writes_a_folder_with_a_picture(run):
-    code, out, err = run("embed", "tree.tsv", *SHORT)
-    folder = Path("runs/tree-lorentz-3")
-    assert (code, err) == (0, "")
-    assert {path.name for path in folder.iterdir()} == FILES
-    assert (folder / "disk.png").read_bytes().startswith(b"\x89PNG")
-    table = rows(out)
-    assert table["nodes"] == "31"
-    assert table["geometry"] == "lorentz, 3 dimensions"
-    assert table["picture"] == f"{folder}/disk.png"
-    assert table["written"] == f"{folder}/"
-    assert table["curvature"] == "-0.75"  # 3/(d-1)²
-    result = Embedded.load(folder)
-    assert result.points.shape == (31, 3)
-    assert result.labels[:2] == ["n1", "n0"]
-    assert table["mean rank"] == f"{result.metrics['mean_rank']:.2f}  (1 is perfect)"
-    assert {p.name for p in Path().iterdir()} == {"tree.tsv", "runs"}
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "options"),
-    [
-        ("tree.csv", "child,parent\n" + TREE.replace("\t", ","), []),
-        ("tree.json", json.dumps({"animal": {"dog": ["poodle", "beagle"], "cat": ["tabby"], "bird": None}}), []),
-        ("ring.csv", RING, ["--graph"]),
-        ("twice.tsv", TREE + "n1\tn0\n", ["--unique"]),
-        ("two.tsv", "a\tb\n", []),
-        ("parts.tsv", "a\tb\nc\td\ne\td\n", []),
-        ("tree.v2.tsv", TREE, []),
-    ],
-)
-def test_embed_reads(name, text, options, run):
-    Path(name).write_text(text)
-    code, _, err = run("embed", name, *SHORT, *options)
-    assert (code, err) == (0, "")
-    assert {path.name for path in Path("runs", f"{Path(name).stem}-lorentz-3").iterdir()} == FILES
-
-
-@pytest.mark.parametrize("options", [["--geometry", "euclidean"], ["--geometry", "lorentz:2+euclidean:1"], ["--on", "edges"], ["--dim", "1"]])
-def test_embed_in_other_ways(options, run):
-    code, _, err = run("embed", "tree.tsv", *SHORT, *options, "--rank-nodes", 5, "--out", "out")
-    assert (code, err) == (0, "")
-    config = Embedded.load("out").config
-    assert str(getattr(config, options[0][2:])) == options[1]
-
-
-def test_embed_shows_the_curvature_it_learned(run):
-    _, out, _ = run("embed", "tree.tsv", *SHORT, "--learn-curvature")
-    assert re.fullmatch(r"-[\d.]+ \(learned\)", rows(out)["curvature"])
-
-
-def test_embed_refuses_to_replace_before_it_trains(run, refused):
-    Path("out").mkdir()
-    assert "out exists already: choose another --out, or pass --overwrite" in refused("embed", "tree.tsv", "--out", "out")
-
-
-def test_embed_overwrites_its_own_folder_when_told(run):
-    run("embed", "tree.tsv", *SHORT, "--out", "out")
-    code, _, _ = run("embed", "tree.tsv", *SHORT, "--out", "out", "--overwrite", "--seed", 5)
-    assert code == 0
-    assert Embedded.load("out").config.seed == 5
-
-
-def test_embed_never_overwrites_other_folders(refused):
-    assert "--overwrite leaves it alone" in refused("embed", "tree.tsv", "--out", ".", "--overwrite")
-
-
-def test_embed_that_diverges_writes_nothing(run):
-    before = everything()
-    code, out, err = run("embed", "tree.tsv", *SHORT, "--lr", "1e6")
-    assert (code, out) == (2, "")
-    assert re.fullmatch(r"horosphere: the lorentz embedding diverged in epoch \d \(.*\): lower --lr \(now 1e\+06\)\n", err)
-    assert everything() == before
-
-
-def test_a_failure_while_drawing_writes_nothing(run, monkeypatch):
-    def fail(*_, path, **__):
-        path.write_text("half")
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr("horosphere.plots.draw_disk", fail)
-    before = everything()
-    code, _, err = run("embed", "tree.tsv", *SHORT)
-    assert code == 2
-    assert "No space left on device" in err
-    assert everything() == before
+def refused(run, monkeypatch):
+    return refuser(run, monkeypatch)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -253,11 +127,6 @@ def test_missing_matplotlib_is_missed_before_training(words, refused, monkeypatc
     assert "pip install 'horosphere[plots]'" in refused(*words)
 
 
-def test_too_small_to_compare(refused):
-    Path("two.tsv").write_text("a\tb\n")
-    assert "Give at least 4" in refused("compare", "two.tsv")
-
-
 def test_debug_shows_the_traceback(run):
     for words in (["--debug", "embed", "missing.tsv"], ["embed", "missing.tsv", "--debug"]):
         with pytest.raises(UserError, match="no such file"):
@@ -276,158 +145,6 @@ def test_ctrl_c_leaves_nothing(words, run, monkeypatch):
     assert code == 130
     assert err == "horosphere: stopped; nothing was written\n"
     assert everything() == before
-
-
-# -- compare and demo -------------------------------------------------------------------------------------------------
-
-
-def self_contained(path):
-    page = re.sub(r'"data:[^"]*"', '"data:"', Path(path).read_text(encoding="utf-8"))  # a picture's letters may spell anything
-    return not re.search(r"""src=(?!"data:)|href|url\(|@import|<script|<link""", page)
-
-
-def test_compare_prints_a_table_and_writes_a_report(run):
-    code, out, err = run("compare", "tree.tsv", *SHORT, "--geometries", "lorentz, euclidean,lorentz,", "--seeds", 2, "--out", "r.html")
-    assert (code, err) == (0, "")
-    head, best, other, verdict, written = out.splitlines()
-    assert head.split() == ["geometry", "dim", "mean", "rank", "↓", "mAP", "↑", "time"]
-    assert best.endswith("   <- best")
-    assert {best.split()[0], other.split()[0]} == {"lorentz", "euclidean"}
-    assert len(head) == len(other) == len(best) - len("   <- best")
-    assert verdict.startswith("2 seeds. ")
-    assert written == "report: r.html"
-    assert verdict in Path("r.html").read_text(encoding="utf-8")
-    assert self_contained("r.html")
-    assert set(everything()) == {"tree.tsv", "r.html"}
-
-
-def test_compare_refuses_to_replace_before_it_trains(refused):
-    Path("report.html").write_text("mine")
-    assert "report.html exists already" in refused("compare", "tree.tsv")
-
-
-def test_compare_overwrites_when_told(run):
-    Path("report.html").write_text("old")
-    code, _, _ = run("compare", "tree.tsv", *SHORT, "--geometries", "lorentz", "--seeds", 1, "--overwrite")
-    assert code == 0
-    assert "Does curvature pay on tree?" in Path("report.html").read_text(encoding="utf-8")
-
-
-def test_compare_an_undirected_graph(run):
-    Path("ring.csv").write_text(RING)
-    code, out, _ = run("compare", "ring.csv", "--graph", *SHORT, "--geometries", "euclidean,product", "--seeds", 1)
-    assert code == 0
-    assert "one run says nothing about chance. Pass --seeds 3." in out
-
-
-@pytest.fixture
-def tiny_demo(monkeypatch):
-    monkeypatch.setattr(demo, "trove_classifiers", lambda: binary_tree(3))
-    monkeypatch.setattr(demo, "EmbedConfig", lambda **_: EmbedConfig(dim=2, epochs=2))
-    monkeypatch.setattr(demo, "add_language_models", lambda *_: None)  # tests/test_demo.py has that part
-
-
-def test_demo_leaves_a_report(run, tiny_demo):
-    code, out, err = run("demo", "--out", "first.html")
-    assert (code, err) == (0, "")
-    assert "a tree of 15 nodes" in out
-    assert "<- best" in out
-    assert "3 seeds. " in out
-    assert out.endswith("report: first.html\n")
-    assert self_contained("first.html")
-    assert set(everything()) == {"tree.tsv", "first.html"}
-
-
-def test_demo_refuses_to_replace_before_it_trains(refused):
-    Path("report.html").write_text("mine")
-    assert "report.html exists already" in refused("demo")
-
-
-def test_demo_without_its_data_says_what_to_install(refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trove_classifiers", None)
-    assert "pip install 'horosphere[demo]'" in refused("demo")
-
-
-# -- measure ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(run):
-    run("embed", "tree.tsv", *SHORT, "--out", "out")
-    return "out"
-
-
-def test_measure_delta_of_a_graph(run):
-    code, out, _ = run("measure", "delta", "tree.tsv")
-    assert code == 0
-    assert rows(out) == {"nodes": "31", "δ": "0.000  (exact)", "diameter": "8.000", "2δ/diameter": "0.000  (0 is a tree, 1 the least tree-like)"}
-
-
-def test_measure_delta_of_a_graph_in_parts(run):
-    Path("parts.tsv").write_text(TREE + "a\tb\n")
-    _, out, _ = run("measure", "delta", "parts.tsv")
-    assert rows(out)["nodes"] == "33  (94% of them in the largest connected part, the one measured)"
-
-
-def test_measure_delta_of_an_undirected_graph(run):
-    Path("ring.csv").write_text(RING)
-    _, out, _ = run("measure", "delta", "ring.csv", "--graph")
-    assert float(rows(out)["δ"].split()[0]) > 0.5
-
-
-def test_measure_delta_of_an_embedding(run, folder):
-    code, out, _ = run("measure", "delta", folder)
-    assert code == 0
-    assert rows(out)["nodes"] == "31"
-
-
-def test_measure_radius(run, folder):
-    code, out, _ = run("measure", "radius", folder)
-    assert code == 0
-    assert float(rows(out)["mean"]) == pytest.approx(Embedded.load(folder).metrics["radius_mean"], abs=5e-4)
-
-
-def test_measure_distortion(run, folder):
-    code, out, _ = run("measure", "distortion", folder, "--data", "tree.tsv")
-    assert code == 0
-    assert list(rows(out)) == ["average", "worst", "mAP of edges", "best scale"]
-
-
-def test_measure_reconstruction_repeats_what_embed_found(run, folder):
-    code, out, _ = run("measure", "reconstruction", folder, "--data", "tree.tsv")
-    assert code == 0
-    metrics = Embedded.load(folder).metrics
-    assert rows(out) == {
-        "mean rank": f"{metrics['mean_rank']:.2f}  (1 is perfect)",
-        "mAP": f"{metrics['map']:.3f}  (1 is perfect)",
-        "nodes ranked": "30",
-    }
-
-
-def test_measure_remembers_that_a_graph_was_undirected(run):
-    Path("path.csv").write_text("a,b\nb,c\nc,d\nd,e\n")  # would also do as a hierarchy, with other relations
-    run("embed", "path.csv", "--graph", *SHORT, "--out", "out")
-    _, out, _ = run("measure", "reconstruction", "out", "--data", "path.csv")
-    assert rows(out)["mAP"].startswith(f"{Embedded.load('out').metrics['map']:.3f}")
-    assert rows(out)["nodes ranked"] == "5"
-
-
-@pytest.mark.parametrize("what", ["distortion", "reconstruction"])
-def test_measuring_against_a_graph_needs_that_graph(what, run, folder):
-    Path("other.tsv").write_text("a\tb\n")
-    for words, message in (([], "pass --data tree.tsv"), (["--data", "other.tsv"], "other.tsv has other nodes than out")):
-        code, _, err = run("measure", what, folder, *words)
-        assert code == 2
-        assert message in err
-        assert err.count("\n") == 1
-
-
-def test_measuring_a_damaged_embedding(run, folder):
-    (Path(folder) / "points.safetensors").write_bytes(b"half")
-    code, _, err = run("measure", "radius", folder)
-    assert code == 2
-    assert err.startswith("horosphere: out: a damaged embedding")
-    assert err.count("\n") == 1
 
 
 # -- the surface ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from horosphere.cli import main
 from horosphere.train import language
 from horosphere.train.language import load
 from tests.command_line import runner
+from tests.graph_commands import everything
 from tests.train.tiny_language import SMALL, TEXTS, lines, write_text
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +47,6 @@ def home(tmp_path_factory):
 @pytest.fixture
 def run(home, capsys):
     return runner(capsys)
-
-
-def everything():
-    return {str(path): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
 
 
 @pytest.fixture

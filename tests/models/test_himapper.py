@@ -1,68 +1,23 @@
-"""The losses are their definitions and pull the right way; inference is deterministic; any backbone's map arrives the right way round."""
+"""The tree is the mixture of its leaves; inference is deterministic; every parameter learns; the plug-in costs no more than was published."""
 
-import itertools
 import math
-import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributions import Normal, kl_divergence
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.geometry import Euclidean, Lorentz
-from horosphere.models.backbones import adapt, create_backbone
-from horosphere.models.himapper import (
-    HiMapper,
-    HiMapperConfig,
-    Mapper,
-    NodeSpace,
-    Tree,
-    hierarchical_contrast,
-    kl_to_standard,
-    mixture_moments,
-    overhead,
-    tree_levels,
-    tree_parents,
-)
+from horosphere.models.himapper import HiMapper, HiMapperConfig, Mapper, NodeSpace, Tree, mixture_moments, overhead, tree_levels, tree_parents
+from tests.models.tiny_himapper import SIZES, SMALL, TinyNet, images, tiny
 
-SIZES = (32, 16, 8, 4)
-SMALL = {"leaves": 8, "levels": 3, "width": 16, "heads": 2}
-SPACES = [Lorentz(0.1), Lorentz(1.0), Lorentz(4.0), Euclidean()]
 ABLATIONS = [{}, {"geometry": "euclidean"}, {"probabilistic": False}, {"leaves": 4, "levels": 3}, {"leaves": 6, "levels": 2}]
 
 
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():
     torch.manual_seed(0)
-
-
-class TinyNet(nn.Module):
-    """The smallest thing with a map and a vector, of different widths."""
-
-    map_width, width = 6, 10
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.linear = nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 10)
-
-    def features(self, x):
-        feature_map = self.conv(x).relu()
-        return feature_map, self.linear(feature_map.mean((2, 3)))
-
-
-def tiny(awake=True, **changes):
-    """awake: the encoding's last layer is not zero, as after some training."""
-    model = HiMapper(TinyNet(), 5, HiMapperConfig(**{**SMALL, **changes}))
-    if awake:
-        nn.init.normal_(model.mapper.encoding.back[-1].weight)
-    return model
-
-
-def images(*shape):
-    return torch.randn(*(shape or (2, 3, 16, 24)))
 
 
 # -- the tree ----------------------------------------------------------------------------------------------------------
@@ -123,121 +78,6 @@ def test_leaves_start_in_sibling_pairs_that_draws_tell_apart():
     assert (nearest // 2 == torch.arange(SIZES[0]) // 2).all()
 
 
-def test_kl_is_that_of_torch():
-    mean, variance = torch.randn(4, 7, dtype=torch.float64), torch.rand(4, 7, dtype=torch.float64) + 0.01
-    assert_close(kl_to_standard(mean, variance), kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0)))
-    model = tiny().train()
-    mean, variance = model.mapper.tree.moments()[-1]
-    assert_close(model(images())[1].kl, kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0)).mean())
-
-
-# -- the contrastive loss ----------------------------------------------------------------------------------------------
-
-
-def slow_contrast(points, sizes, manifold, sign=-1.0):
-    """The definition, child by child. sign = +1 is the paper's as printed."""
-    losses = []
-    for image in points:
-        levels = image.split(sizes)
-        for children, above in itertools.pairwise(levels):
-            for i, child in enumerate(children):
-                parent = sign * manifold.dist(child, above[i // 2])
-                others = [sign * manifold.dist(child, other) for j, other in enumerate(children) if j != i]
-                losses.append(torch.stack([parent, *others]).logsumexp(0) - parent)
-    return torch.stack(losses).mean()
-
-
-def contrast(points, sizes, manifold):
-    return hierarchical_contrast(points, tree_parents(sizes), tree_levels(sizes), manifold)
-
-
-@pytest.mark.parametrize("manifold", SPACES, ids=str)
-@pytest.mark.parametrize("sizes", [(8, 4, 2), (4, 2, 1)])
-def test_contrast_is_its_definition(manifold, sizes):
-    points = manifold.random(2, sum(sizes), 5, dtype=torch.float64)
-    assert_close(contrast(points, sizes, manifold), slow_contrast(points, sizes, manifold), rtol=1e-7, atol=0)
-
-
-class Given:
-    """A "manifold" of given distances."""
-
-    def __init__(self, sign):
-        self.distances, self.sign = (1 + torch.rand(1, sum(SIZES), sum(SIZES))).requires_grad_(), sign
-
-    def pairwise(self, x, y):
-        return -self.sign * self.distances
-
-
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_shorter_to_the_parent_and_longer_within_the_level_is_better_and_the_printed_sign_says_the_opposite(sign):
-    given = Given(sign)
-    contrast(torch.zeros(1, sum(SIZES), 1), SIZES, given).backward()
-    slope, parents, levels = given.distances.grad[0], tree_parents(SIZES), tree_levels(SIZES)
-    children = torch.arange(sum(SIZES))[parents >= 0]
-    rivals = (levels[:, None] == levels) & (parents >= 0)[:, None] & ~torch.eye(sum(SIZES), dtype=torch.bool)
-    assert (-sign * slope[children, parents[children]] > 0).all()
-    assert (-sign * slope[rivals] < 0).all()
-    rivals[children, parents[children]] = True
-    assert (slope[~rivals] == 0).all()  # nothing else counts
-
-
-def distances(points, manifold):
-    """Mean distance to the parent, mean distance within levels."""
-    parents, levels = tree_parents(SIZES), tree_levels(SIZES)
-    apart, children = manifold.pairwise(points, points), torch.arange(sum(SIZES))[parents >= 0]
-    within = (levels[:, None] == levels) & ~torch.eye(sum(SIZES), dtype=torch.bool)
-    return apart[:, children, parents[children]].mean().item(), apart[:, within].mean().item()
-
-
-def published_contrast(points, manifold):
-    parts, levels = [], points.split(SIZES, 1)
-    for children, above in itertools.pairwise(levels):
-        own = torch.eye(children.shape[1])
-        logits = manifold.pairwise(children, children) * (1 - own) + manifold.pairwise(children, above.repeat_interleave(2, 1)) * own
-        parts.append(F.cross_entropy(logits.flatten(0, 1), torch.arange(children.shape[1]).repeat(len(points)), reduction="sum"))
-    return sum(parts) / sum(SIZES[:-1]) / len(points)
-
-
-def test_published_contrast_is_the_definition_with_the_printed_sign():
-    points = Lorentz(1.0).random(1, sum(SIZES), 5)
-    assert_close(published_contrast(points, Lorentz(1.0)), slow_contrast(points, SIZES, Lorentz(1.0), sign=1.0))
-
-
-def descend(loss, manifold, dim, std, steps):
-    """Distances at the start and after gradient descent on random nodes."""
-    v = (std * torch.randn(2, sum(SIZES), dim)).requires_grad_()
-    start = distances(manifold.lift(v).detach(), manifold)
-    for _ in range(steps):
-        (gradient,) = torch.autograd.grad(loss(manifold.lift(v)), v)
-        v.data -= 2.0 * gradient  # of a mean over 112 children
-    return start, distances(manifold.lift(v).detach(), manifold)
-
-
-@pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
-@pytest.mark.parametrize(("dim", "std"), [(8, 0.5), (8, 1.0), (128, 0.1)])
-def test_descent_brings_parents_and_children_together_and_levels_apart_and_the_printed_sign_does_the_opposite(manifold, dim, std):
-    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, dim, std, 30)
-    assert parent_after < 0.9 * parent
-    assert level_after > 1.05 * level
-    (parent, level), (parent_after, level_after) = descend(lambda x: published_contrast(x, manifold), manifold, dim, std, 30)
-    assert parent_after > 1.1 * parent
-    assert level_after < 0.9 * level
-
-
-@pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
-def test_a_tree_in_order_may_grow_but_keeps_children_nearer_to_parents(manifold):
-    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, 8, 0.5, 150)
-    assert parent_after / level_after < 0.5 * parent / level  # the ratio: in the long run both distances may grow
-
-
-@pytest.mark.parametrize("manifold", SPACES, ids=str)
-@pytest.mark.parametrize("sizes", [SIZES, (4, 2, 1)])
-def test_gradients_are_finite_where_nodes_coincide(manifold, sizes):
-    v = torch.zeros(2, sum(sizes), 5, requires_grad=True)
-    contrast(manifold.lift(v), sizes, manifold).backward()
-    assert v.grad.isfinite().all()
-
-
 # -- the space of nodes ------------------------------------------------------------------------------------------------
 
 
@@ -287,12 +127,6 @@ def test_inference_is_deterministic_and_training_is_not():
 def test_each_image_is_its_own():
     model, x = tiny().eval(), images(3, 3, 16, 16)
     assert_close(model(x[1:2]), model(x)[1:2])
-
-
-def test_total_loss_weighs_its_parts():
-    _, loss = tiny(contrast_weight=0.5, kl_weight=0.25).train()(images())
-    assert_close(loss.total, 0.5 * loss.contrast + 0.25 * loss.kl)
-    assert tiny(probabilistic=False).train()(images())[1].kl == 0
 
 
 def test_equal_queries_of_a_level_are_one():
@@ -433,141 +267,12 @@ def test_impossible_sizes_are_named(changes, words):
         HiMapperConfig(**changes)
 
 
-# -- backbones ---------------------------------------------------------------------------------------------------------
-
-
-def timm_swin():
-    models = pytest.importorskip("timm.models")
-    return models.SwinTransformer(img_size=32, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2), num_classes=5)
-
-
-def timm_vit(**options):
-    models = pytest.importorskip("timm.models")
-    return models.VisionTransformer(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=5, dynamic_img_size=True, **options)
-
-
-def timm_resnet():
-    models = pytest.importorskip("timm.models")
-    return models.ResNet(models.resnet.BasicBlock, (1, 1, 1, 1), channels=(4, 4, 8, 8), stem_width=4, num_classes=5)
-
-
-def torchvision_swin():
-    models = pytest.importorskip("torchvision.models")
-    return models.SwinTransformer([2, 2], 8, [1, 1], [1, 2], [4, 4], num_classes=5)
-
-
-def torchvision_vit():
-    models = pytest.importorskip("torchvision.models")
-    return models.VisionTransformer(32, 8, 1, 2, 16, 32, num_classes=5)
-
-
-def torchvision_mobilenet():
-    models = pytest.importorskip("torchvision.models")
-    return models.mobilenet_v3_small(num_classes=5)
-
-
-def hcformer():
-    return create_backbone("hcformer-nano-32", 5)
-
-
-POOLED = [timm_swin, timm_resnet, torchvision_swin, hcformer]
-BACKBONES = [*POOLED, timm_vit, torchvision_vit, torchvision_mobilenet]
-
-
-@pytest.mark.parametrize("build", BACKBONES)
-def test_a_new_plug_in_leaves_the_backbone_as_it_is(build):
-    """With its classifier: so a pretrained model starts at its own accuracy."""
-    model, x = build().eval(), images(2, 3, 32, 32)
-    expected = model(x)
-    assert_close(HiMapper(model, 5, HiMapperConfig(**SMALL)).eval()(x), expected)
-
-
-@pytest.mark.parametrize("build", BACKBONES)
-def test_backbones_train_with_another_number_of_classes(build):
-    model = HiMapper(build(), 3, HiMapperConfig(**SMALL)).train()
-    logits, loss = model(images(2, 3, 32, 32))
-    assert logits.shape == (2, 3)
-    (logits.sum() + loss.total).backward()
-    assert all(p.grad is not None for p in model.parameters())
-    assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
-
-
-@pytest.mark.parametrize("build", POOLED)
-def test_maps_that_are_pooled_have_the_vector_as_their_mean(build):
-    backbone, _ = adapt(build().eval())
-    feature_map, v = backbone.features(images(2, 3, 32, 32))
-    assert feature_map.shape[1] == backbone.map_width
-    assert_close(feature_map.mean((2, 3)), v)
-
-
-@pytest.mark.parametrize("build", [timm_swin, timm_vit, timm_resnet, torchvision_swin, hcformer])
-def test_maps_have_the_pictures_height_and_width(build):
-    model = build()
-    if build is timm_swin:
-        model.set_input_size(img_size=(32, 48), window_size=4)
-    height, width = adapt(model.eval())[0].features(images(1, 3, 32, 48))[0].shape[2:]
-    assert 2 * width == 3 * height or (height, width) == (1, 2)
-
-
-@pytest.mark.parametrize("build", [timm_vit, torchvision_vit])
-def test_tokens_become_a_map_row_by_row_without_cls(build, monkeypatch):
-    model, tokens = build().eval(), torch.arange(17.0).expand(16, -1).mT[None]
-    backbone, _ = adapt(model)
-    monkeypatch.setattr(*((model, "forward_features") if build is timm_vit else (model.encoder.ln, "forward")), lambda _: tokens)
-    feature_map, v = backbone.features(images(1, 3, 32, 32))
-    assert feature_map[0, 0].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]
-    assert v.shape == (1, 16)
-    assert build is timm_vit or (v == 0).all()  # timm's head norms it
-
-
-@pytest.mark.parametrize("name", ["resnet50", "vgg11", "densenet121"])
-def test_names_need_a_library_and_models_a_pooled_map(name):
-    with pytest.raises(UserError, match=f"timm:resnet50, torchvision:resnet50|{name}"):
-        HiMapper(name, 5)
-    models = pytest.importorskip("torchvision.models")
-    if name != "resnet50":
-        with torch.device("meta"), pytest.raises(UserError, match=r"features\(x\)"):
-            HiMapper(models.get_model(name), 5)
-
-
-@pytest.mark.parametrize(("library", "wrong", "near"), [("timm", "resnet5O", "timm:resnet50"), ("torchvision", "swin_tt", "torchvision:swin_t")])
-def test_unknown_names_get_near_matches_in_one_line(library, wrong, near):
-    pytest.importorskip(library)
-    with pytest.raises(UserError, match=near) as error:
-        HiMapper(f"{library}:{wrong}", 5)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_a_missing_library_is_named(library, monkeypatch):
-    monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.setitem(sys.modules, f"{library}.models", None)
-    with pytest.raises(UserError, match=f"pip install {library}"):
-        HiMapper(f"{library}:resnet18", 5)
-
-
-def test_weights_are_fetched_only_when_asked_for_and_never_unpickled(monkeypatch):
-    zoo = pytest.importorskip("torchvision.models")
-    asked, net = [], zoo.resnet18()
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda url, **options: asked.append(options) or net.state_dict())
-    create_backbone("torchvision:resnet18", 5)
-    assert not asked
-    model = HiMapper("torchvision:resnet18", 5, HiMapperConfig(**SMALL), pretrained=True)
-    assert [options["weights_only"] for options in asked] == [True]
-    assert_close(model.backbone.trunk[0].weight, net.conv1.weight)
-    assert_close(create_backbone("torchvision:resnet18", 5, pretrained=True).fc.weight, net.fc.weight)
-
-
-def test_weights_out_of_reach_are_a_user_error(monkeypatch):
-    pytest.importorskip("torchvision")
-
-    def offline(*_, **__):
-        raise OSError("no route\nto host")
-
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
-    with pytest.raises(UserError, match="no route to host") as error:
-        HiMapper("torchvision:resnet18", 5, pretrained=True)
-    assert "\n" not in str(error.value)
+def test_mapper_alone_enriches_the_vector_of_any_map():
+    mapper = Mapper(6, 10, HiMapperConfig(**SMALL))
+    for training in (True, False):
+        v, loss = mapper.train(training)(torch.randn(2, 6, 3, 5), torch.randn(2, 10))
+        assert v.shape == (2, 10)
+        assert (loss is not None) is training
 
 
 # -- overhead ----------------------------------------------------------------------------------------------------------
@@ -609,11 +314,3 @@ def test_overhead_is_the_plug_ins_alone_and_changes_nothing():
     encode = nodes * 10 * w + 10 * w * 2 + 3 * (10 * w * w + 2 * w * w + 2 * w * w) + nodes * 4 * w * w + (4 * nodes + 2 * 3) * w
     assert cost.gmacs * 1e9 == pytest.approx(find + encode, rel=0.03)
     assert overhead(model, (32, 24)).gmacs > cost.gmacs
-
-
-def test_mapper_alone_enriches_the_vector_of_any_map():
-    mapper = Mapper(6, 10, HiMapperConfig(**SMALL))
-    for training in (True, False):
-        v, loss = mapper.train(training)(torch.randn(2, 6, 3, 5), torch.randn(2, 10))
-        assert v.shape == (2, 10)
-        assert (loss is not None) is training

@@ -1,0 +1,207 @@
+"""Embeddings of graphs from the command line: embed them, then measure what was made."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from horosphere.train.embed import Embedded
+from tests.command_line import runner
+from tests.graph_commands import RING, SHORT, TREE, everything, refuser
+
+FILES = {"disk.png", "embedding.json", "labels.json", "points.safetensors"}
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tree.tsv").write_text(TREE)
+
+
+@pytest.fixture
+def run(capsys):
+    return runner(capsys)
+
+
+@pytest.fixture
+def refused(run, monkeypatch):
+    return refuser(run, monkeypatch)
+
+
+def rows(out):
+    """{first column: the rest} of a table without heads."""
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
+
+
+# -- embed ------------------------------------------------------------------------------------------------------------
+
+
+def test_embed_writes_a_folder_with_a_picture(run):
+    code, out, err = run("embed", "tree.tsv", *SHORT)
+    folder = Path("runs/tree-lorentz-3")
+    assert (code, err) == (0, "")
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert (folder / "disk.png").read_bytes().startswith(b"\x89PNG")
+    table = rows(out)
+    assert table["nodes"] == "31"
+    assert table["geometry"] == "lorentz, 3 dimensions"
+    assert table["picture"] == f"{folder}/disk.png"
+    assert table["written"] == f"{folder}/"
+    assert table["curvature"] == "-0.75"  # 3/(d-1)²
+    result = Embedded.load(folder)
+    assert result.points.shape == (31, 3)
+    assert result.labels[:2] == ["n1", "n0"]
+    assert table["mean rank"] == f"{result.metrics['mean_rank']:.2f}  (1 is perfect)"
+    assert {p.name for p in Path().iterdir()} == {"tree.tsv", "runs"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("tree.csv", "child,parent\n" + TREE.replace("\t", ","), []),
+        ("tree.json", json.dumps({"animal": {"dog": ["poodle", "beagle"], "cat": ["tabby"], "bird": None}}), []),
+        ("ring.csv", RING, ["--graph"]),
+        ("twice.tsv", TREE + "n1\tn0\n", ["--unique"]),
+        ("two.tsv", "a\tb\n", []),
+        ("parts.tsv", "a\tb\nc\td\ne\td\n", []),
+        ("tree.v2.tsv", TREE, []),
+    ],
+)
+def test_embed_reads(name, text, options, run):
+    Path(name).write_text(text)
+    code, _, err = run("embed", name, *SHORT, *options)
+    assert (code, err) == (0, "")
+    assert {path.name for path in Path("runs", f"{Path(name).stem}-lorentz-3").iterdir()} == FILES
+
+
+@pytest.mark.parametrize("options", [["--geometry", "euclidean"], ["--geometry", "lorentz:2+euclidean:1"], ["--on", "edges"], ["--dim", "1"]])
+def test_embed_in_other_ways(options, run):
+    code, _, err = run("embed", "tree.tsv", *SHORT, *options, "--rank-nodes", 5, "--out", "out")
+    assert (code, err) == (0, "")
+    config = Embedded.load("out").config
+    assert str(getattr(config, options[0][2:])) == options[1]
+
+
+def test_embed_shows_the_curvature_it_learned(run):
+    _, out, _ = run("embed", "tree.tsv", *SHORT, "--learn-curvature")
+    assert re.fullmatch(r"-[\d.]+ \(learned\)", rows(out)["curvature"])
+
+
+def test_embed_refuses_to_replace_before_it_trains(run, refused):
+    Path("out").mkdir()
+    assert "out exists already: choose another --out, or pass --overwrite" in refused("embed", "tree.tsv", "--out", "out")
+
+
+def test_embed_overwrites_its_own_folder_when_told(run):
+    run("embed", "tree.tsv", *SHORT, "--out", "out")
+    code, _, _ = run("embed", "tree.tsv", *SHORT, "--out", "out", "--overwrite", "--seed", 5)
+    assert code == 0
+    assert Embedded.load("out").config.seed == 5
+
+
+def test_embed_never_overwrites_other_folders(refused):
+    assert "--overwrite leaves it alone" in refused("embed", "tree.tsv", "--out", ".", "--overwrite")
+
+
+def test_embed_that_diverges_writes_nothing(run):
+    before = everything()
+    code, out, err = run("embed", "tree.tsv", *SHORT, "--lr", "1e6")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"horosphere: the lorentz embedding diverged in epoch \d \(.*\): lower --lr \(now 1e\+06\)\n", err)
+    assert everything() == before
+
+
+def test_a_failure_while_drawing_writes_nothing(run, monkeypatch):
+    def fail(*_, path, **__):
+        path.write_text("half")
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("horosphere.plots.draw_disk", fail)
+    before = everything()
+    code, _, err = run("embed", "tree.tsv", *SHORT)
+    assert code == 2
+    assert "No space left on device" in err
+    assert everything() == before
+
+
+# -- measure ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(run):
+    run("embed", "tree.tsv", *SHORT, "--out", "out")
+    return "out"
+
+
+def test_measure_delta_of_a_graph(run):
+    code, out, _ = run("measure", "delta", "tree.tsv")
+    assert code == 0
+    assert rows(out) == {"nodes": "31", "δ": "0.000  (exact)", "diameter": "8.000", "2δ/diameter": "0.000  (0 is a tree, 1 the least tree-like)"}
+
+
+def test_measure_delta_of_a_graph_in_parts(run):
+    Path("parts.tsv").write_text(TREE + "a\tb\n")
+    _, out, _ = run("measure", "delta", "parts.tsv")
+    assert rows(out)["nodes"] == "33  (94% of them in the largest connected part, the one measured)"
+
+
+def test_measure_delta_of_an_undirected_graph(run):
+    Path("ring.csv").write_text(RING)
+    _, out, _ = run("measure", "delta", "ring.csv", "--graph")
+    assert float(rows(out)["δ"].split()[0]) > 0.5
+
+
+def test_measure_delta_of_an_embedding(run, folder):
+    code, out, _ = run("measure", "delta", folder)
+    assert code == 0
+    assert rows(out)["nodes"] == "31"
+
+
+def test_measure_radius(run, folder):
+    code, out, _ = run("measure", "radius", folder)
+    assert code == 0
+    assert float(rows(out)["mean"]) == pytest.approx(Embedded.load(folder).metrics["radius_mean"], abs=5e-4)
+
+
+def test_measure_distortion(run, folder):
+    code, out, _ = run("measure", "distortion", folder, "--data", "tree.tsv")
+    assert code == 0
+    assert list(rows(out)) == ["average", "worst", "mAP of edges", "best scale"]
+
+
+def test_measure_reconstruction_repeats_what_embed_found(run, folder):
+    code, out, _ = run("measure", "reconstruction", folder, "--data", "tree.tsv")
+    assert code == 0
+    metrics = Embedded.load(folder).metrics
+    assert rows(out) == {
+        "mean rank": f"{metrics['mean_rank']:.2f}  (1 is perfect)",
+        "mAP": f"{metrics['map']:.3f}  (1 is perfect)",
+        "nodes ranked": "30",
+    }
+
+
+def test_measure_remembers_that_a_graph_was_undirected(run):
+    Path("path.csv").write_text("a,b\nb,c\nc,d\nd,e\n")  # would also do as a hierarchy, with other relations
+    run("embed", "path.csv", "--graph", *SHORT, "--out", "out")
+    _, out, _ = run("measure", "reconstruction", "out", "--data", "path.csv")
+    assert rows(out)["mAP"].startswith(f"{Embedded.load('out').metrics['map']:.3f}")
+    assert rows(out)["nodes ranked"] == "5"
+
+
+@pytest.mark.parametrize("what", ["distortion", "reconstruction"])
+def test_measuring_against_a_graph_needs_that_graph(what, run, folder):
+    Path("other.tsv").write_text("a\tb\n")
+    for words, message in (([], "pass --data tree.tsv"), (["--data", "other.tsv"], "other.tsv has other nodes than out")):
+        code, _, err = run("measure", what, folder, *words)
+        assert code == 2
+        assert message in err
+        assert err.count("\n") == 1
+
+
+def test_measuring_a_damaged_embedding(run, folder):
+    (Path(folder) / "points.safetensors").write_bytes(b"half")
+    code, _, err = run("measure", "radius", folder)
+    assert code == 2
+    assert err.startswith("horosphere: out: a damaged embedding")
+    assert err.count("\n") == 1
