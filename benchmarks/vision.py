@@ -26,16 +26,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import StochasticDepth
 
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig
-from horosphere.train.images import VARIANTS, blocks
+from horosphere.train.images import VARIANTS, units
 
 OURS = ("hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")
 THEIRS = ("swin_t", "resnet50", "convnext_tiny")
 UNIT = "swin_t"
 SWEPT = ("hcformer-small", "swin_t")
 PROFILED = ("hcformer-medium", "swin_t")
-SIZES = (224, 384, 512, 768, 1024)
+SIZES = (224, 336, 448, 672, 1008, 1024)  # but for the last, windows and cells cut every map evenly, as the kernels want it
 LONGEST = 12  # kernels of a profile that are named
-PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "mm")
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
 WITH_WEIGHTS = {torch.ops.aten.convolution, torch.ops.aten.addmm, torch.ops.aten.mm}
 
 
@@ -68,8 +68,8 @@ class Runner:
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device = device
         if device == "cuda":
-            for block in blocks(self.model):
-                block.compile(fullgraph=True, dynamic=False, mode=mode)
+            for unit in units(self.model):
+                unit.compile(fullgraph=True, dynamic=False, mode=mode)
 
     def images(self, batch: int, size: int) -> Tensor:
         return torch.randn(batch, 3, size, size, device=self.device).to(memory_format=torch.channels_last)
@@ -171,8 +171,8 @@ def profile(name: str, device: str, mode: str, batch: int, size: int, rounds: in
 
 
 def kind_of(kernel: str) -> str:
-    """products: of matrices, and convolutions; fused: what the compiler wrote."""
-    if kernel.startswith("triton_"):
+    """products: of matrices, and convolutions; fused: what the compiler and we wrote."""
+    if kernel.startswith(("triton_", "_clusters")):
         return "fused"
     return "products" if any(mark in kernel for mark in PRODUCTS) else "other"
 

@@ -155,7 +155,9 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
 
 
 def on_chip(x: Tensor) -> bool:
-    return kernels is not None and x.is_cuda and x.dtype != torch.float64
+    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program."""
+    leaves = torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return kernels is not None and x.is_cuda and x.dtype in HALF and not leaves
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -233,7 +235,7 @@ class ClusterMixer(nn.Module):
             features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
 
         even = height % cells[0] == 0 and width % cells[1] == 0
-        if fuse and even and self._fusible(features_values):
+        if fuse and even and self._fusible() and on_chip(features_values):
             how = (self.heads, self.windows, self.side, SHORTEST)
             patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
             patch_assignment = None
@@ -249,10 +251,9 @@ class ClusterMixer(nn.Module):
             mixed = mixed.roll(self._half(size), (1, 2))
         return self.fc(mixed), patch_assignment, window_assignment
 
-    def _fusible(self, x: Tensor) -> bool:
-        """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres, on CUDA, and not on its way to another program."""
-        known = self.patch_manifold.flat and not self.hard and self.side <= 8 and x.shape[-1] <= 128 * self.heads
-        return known and on_chip(x) and not torch.compiler.is_exporting()
+    def _fusible(self) -> bool:
+        """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres."""
+        return self.patch_manifold.flat and not self.hard and self.side <= 8 and self.project.out_features <= 128 * self.heads
 
     def _half(self, size: Pair) -> Pair:
         """By how much windows are shifted."""

@@ -30,13 +30,13 @@ from horosphere.train.images import (
     FROM_DATA,
     HCFORMER,
     WEIGHTS,
-    blocks,
     export_weights,
     fit_pictures,
     for_cuda,
     laid_out,
     load_images,
     load_weights,
+    units,
 )
 from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
@@ -186,7 +186,7 @@ class DenseTask:
         return None
 
     def units(self, model: nn.Module) -> list[nn.Module]:
-        return blocks(model)
+        return units(model)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,14 @@ from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
-BLOCKS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock", "Mapper")  # HCFormer's, torchvision's, Hi-Mapper's
+UNITS = (
+    "Block",
+    "BasicBlock",
+    "Bottleneck",
+    "SwinTransformerBlock",
+    "CNBlock",
+    "Mapper",
+)  # HCFormer's, torchvision's, Hi-Mapper's, to compile and shard
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
 EVAL_ROWS = 256  # pictures at once in an evaluation
@@ -244,12 +251,12 @@ class ImageTask:
         return None
 
     def units(self, model: nn.Module) -> list[nn.Module]:
-        return blocks(model)
+        return units(model)
 
 
-def blocks(network: nn.Module) -> list[nn.Module]:
+def units(network: nn.Module) -> list[nn.Module]:
     """What is compiled and sharded one by one."""
-    return [module for module in network.modules() if type(module).__name__ in BLOCKS]
+    return [module for module in network.modules() if type(module).__name__ in UNITS]
 
 
 def laid_out(x: Tensor) -> Tensor:

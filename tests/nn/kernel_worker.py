@@ -175,6 +175,7 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         {"heads": 1, "width": 24, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, "shift": True},
         {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
         {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
+        {"heads": 1, "width": 40, "size": 12, "windows": 2, "centres": 9, "window_centres": 1},  # on a map of another shape, in two chunks
     ]
     for shape in shapes:
         torch.manual_seed(0)
@@ -182,7 +183,7 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         with torch.no_grad():
             for p in mixer.parameters():
                 p += 0.5 * torch.randn_like(p)
-        x = random(2, shape["size"], shape["size"], 6)
+        x = random(2, shape["size"], 18 if shape["size"] == 12 else shape["size"], 6)
         inputs = [x, *mixer.parameters()]
 
         def run(serves: bool, mixer: clustering.ClusterMixer = mixer, x: Tensor = x) -> Tensor:
@@ -193,7 +194,19 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         agree(lambda *_, run=run: run(True), lambda *_, run=run: run(False), inputs, 2 * atol)
 
 
-CHECKS = {f.__name__: f for f in (clusters, norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
+def twice(dtype: torch.dtype, atol: float) -> None:
+    """A second derivative is refused: the backward kernels have none, and silence would be a wrong answer."""
+    joint = random(6, 40, dtype=dtype)
+    (first,) = torch.autograd.grad(kernels.gate(joint, None, C).float().square().sum(), joint, create_graph=True)
+    try:
+        torch.autograd.grad(first.float().square().sum(), joint)
+    except RuntimeError as error:
+        assert "once_differentiable" in str(error)
+    else:
+        raise AssertionError("it went through")
+
+
+CHECKS = {f.__name__: f for f in (clusters, twice, norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:

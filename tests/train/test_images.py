@@ -149,7 +149,7 @@ def test_small_pictures_keep_their_resolution_in_the_opponents(name):
         little, large = (image_model(name, 7, size, {}) for size in (32, 224))
     seen = {}
     for key, network, size in (("little", little, 32), ("large", large, 128)):
-        first = next(m for m in network.modules() if type(m).__name__ in module.BLOCKS)
+        first = next(m for m in network.modules() if type(m).__name__ in module.UNITS)
         first.register_forward_pre_hook(lambda m, x, key=key: seen.update({key: x[0].shape}))
         assert network(torch.zeros(2, 3, size, size, device="meta")).shape == (2, 7)
     assert seen["little"][1:].count(32) == seen["large"][1:].count(32) == 2  # stride 1 for 32 pixels, 4 for 128

@@ -10,10 +10,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 
-SMALLEST, CHUNK = 16, 64  # patches at once: the least that tensor cores take, the most that registers hold with 64 centres
+SMALLEST, CHUNK = 16, 64  # patches at once: the least that tensor cores take, the most that registers hold with 64 centres in half precision
+STAGES = 2  # of loads under way: with Triton's three the widest shapes need more shared memory than small cards have
 
 
 @triton.jit
@@ -25,7 +27,8 @@ def _unit(x, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
-    along = tl.where(inverse * SHORTEST < 1.0, tl.sum(grad * unit, 1), 0.0)  # shorter vectors are scaled, not turned
+    """The gradient of `_unit`."""
+    along = tl.where(inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0)  # shorter vectors are scaled, not turned
     return (grad - unit * along[:, None]) * inverse[:, None]
 
 
@@ -203,7 +206,7 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
         if CHUNKS > 1:  # kept until the gradients of the means are known
             tl.store(djoint_ptr + at + patch[:, None] * inner, df, mask=mask)
             tl.store(djoint_ptr + at + patch[:, None] * inner + inner, dv, mask=mask)
-    tl.store(dscale_ptr + tl.program_id(0), tl.sum(tl.sum(turned * unit_c, 1), 0))
+    tl.store(dscale_ptr + tl.program_id(0), tl.sum(turned * unit_c))
 
     centre, exists = _centres(image, window, WINDOWS, SIDE, M)
     there = exists[:, None] & (d < WIDTH)[None, :]
@@ -244,7 +247,7 @@ def _clusters_forward_op(
     out = torch.empty((batch, height, width, channels // 2), dtype=joint.dtype, device=joint.device)
     means = torch.empty((batch, cells, cells, channels), dtype=torch.float32, device=joint.device)
     args = (joint, scale, scale if bias is None else bias, out, means, bias is not None)
-    launch(_clusters_forward)[(programs,)](*args, *sizes, num_warps=warps)
+    launch(_clusters_forward)[(programs,)](*args, *sizes, num_warps=warps, num_stages=STAGES)
     return out, means
 
 
@@ -257,7 +260,7 @@ def _clusters_backward_op(
     dscale = torch.empty((programs,), dtype=torch.float32, device=joint.device)
     dlogits = torch.empty((joint.shape[0], *bias.shape) if bias is not None else (0,), dtype=joint.dtype, device=joint.device)
     args = (joint, scale, scale if bias is None else bias, grad, dmeans, djoint, dscale, dlogits, bias is not None)
-    launch(_clusters_backward)[(programs,)](*args, *sizes, num_warps=warps)
+    launch(_clusters_backward)[(programs,)](*args, *sizes, num_warps=warps, num_stages=STAGES)
     return djoint, dscale, dlogits
 
 
@@ -269,6 +272,7 @@ class _Clusters(torch.autograd.Function):
         return _clusters_forward_op(joint, scale, bias, *sizes)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, dmeans: Tensor) -> tuple[Tensor | None, ...]:
         joint, scale, bias = ctx.saved_tensors
         djoint, dscale, dlogits = _clusters_backward_op(joint, scale, bias, grad.contiguous(), dmeans.contiguous(), *ctx.sizes)

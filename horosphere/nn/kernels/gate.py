@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator, rows_of
 
@@ -86,6 +87,7 @@ class _Gate(torch.autograd.Function):
         return _gate_forward_op(joint, factor, c)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         joint, factor = ctx.saved_tensors
         djoint, dfactor = _gate_backward_op(joint, factor, rows_of(grad), ctx.c)

@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 F = TypeVar("F", bound=Callable[..., Any])
+STAY = nullcontext()
 PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
 
 
@@ -18,6 +20,11 @@ _direct = threading.local()  # backward passes run in threads of their own
 
 def launch(kernel: Any) -> Any:
     return kernel if getattr(_direct, "on", False) else wrap_triton(kernel)
+
+
+def _on_device_of(x: Tensor) -> AbstractContextManager[None]:
+    """Triton launches on the current device, wherever its arguments are."""
+    return torch.cuda.device_of(x) if x.is_cuda and x.get_device() != torch.cuda.current_device() else STAY
 
 
 def operator(name: str) -> Callable[[F], F]:
@@ -32,7 +39,8 @@ def operator(name: str) -> Callable[[F], F]:
                 return registered(*args)
             _direct.on = True
             try:
-                return function(*args)
+                with _on_device_of(args[0]):
+                    return function(*args)
             finally:
                 _direct.on = False
 
