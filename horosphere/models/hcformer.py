@@ -99,8 +99,10 @@ def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
     return replace(HCFORMER[name], **changes)
 
 
-def drop_path(x: Tensor, rate: Tensor) -> Tensor:
+def drop_path(x: Tensor, rate: Tensor | None) -> Tensor:
     """Each image's whole branch is dropped with probability `rate`; those that stay grow by 1/(1 - rate).   (B, ...) -> (B, ...)"""
+    if rate is None:
+        return x
     kept = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= rate
     return x * (kept / (1 - rate)).to(x.dtype)
 
@@ -108,14 +110,10 @@ def drop_path(x: Tensor, rate: Tensor) -> Tensor:
 class Block(nn.Module):
     """x + LS·Mixer(Norm(x)), then x + LS·MLP(Norm(x)).   (B, H, W, dim) -> (B, H, W, dim)"""
 
-    drop: Tensor
-
-    def __init__(self, config: HCFormerConfig, stage: int, index: int, drop: float):
+    def __init__(self, config: HCFormerConfig, stage: int, index: int):
         super().__init__()
         dim, hidden = config.dims[stage], config.dims[stage] * config.mlp_ratios[stage]
         shifted = config.hierarchy == "shifted"
-        self.drops = config.drop_path > 0
-        self.register_buffer("drop", torch.tensor(drop), persistent=False)  # a number would be compiled in, and every block apart
         self.mixer_norm = ImageNorm(dim)
         self.mixer = ClusterMixer(
             dim,
@@ -137,20 +135,18 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
         self.mlp_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self._add(x, self.mixer(self.mixer_norm(x)))
+    def forward(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
+        """`drop`: the rate of dropping either branch. A tensor: a number would be compiled in, and every block apart."""
+        return self._add(x, self.mixer(self.mixer_norm(x)), drop)
 
     def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
         """The output and the mixer's assignments."""
         mixed, assignments = self.mixer.mix(self.mixer_norm(x))
         return self._add(x, mixed), assignments
 
-    def _add(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + self._dropped(self.mixer_scale * mixed)
-        return x + self._dropped(self.mlp_scale * self.mlp(self.mlp_norm(x)))
-
-    def _dropped(self, x: Tensor) -> Tensor:
-        return drop_path(x, self.drop) if self.drops and self.training else x
+    def _add(self, x: Tensor, mixed: Tensor, drop: Tensor | None = None) -> Tensor:
+        x = x + drop_path(self.mixer_scale * mixed, drop)
+        return x + drop_path(self.mlp_scale * self.mlp(self.mlp_norm(x)), drop)
 
 
 class Down(nn.Conv2d):
@@ -182,12 +178,7 @@ class HCFormer(nn.Module):
             Down(before[stage], dim, config.stem_kernel, config.stem_stride) if stage == 0 else Down(before[stage], dim, 3, 2)
             for stage, dim in enumerate(config.dims)
         )
-        total = sum(config.blocks)
-        self.stages = nn.ModuleList()
-        for stage, count in enumerate(config.blocks):
-            first = sum(config.blocks[:stage])
-            drops = [config.drop_path * (first + i) / max(1, total - 1) for i in range(count)]
-            self.stages.append(nn.ModuleList(Block(config, stage, i, drop) for i, drop in enumerate(drops)))
+        self.stages = nn.ModuleList(nn.ModuleList(Block(config, stage, i) for i in range(count)) for stage, count in enumerate(config.blocks))
         self.norm = ImageNorm(config.dims[-1])
         self.head = self._head()
         self.apply(self._start)
@@ -216,10 +207,11 @@ class HCFormer(nn.Module):
     def features(self, images: Tensor, stages: int | None = None) -> list[Tensor]:
         """The maps behind each (of the first `stages`) stage, for feature pyramids.   (B, in_channels, H, W) -> [(B, C_s, H/stride, W/stride)]"""
         x, maps = self._channels_last(images), []
+        drops = iter(self._drops(x))
         for down, blocks in list(zip(self.downs, self.stages, strict=True))[:stages]:
             x = down(x)
-            for block in blocks:  # type: ignore[attr-defined]
-                x = checkpoint(block, x, use_reentrant=False) if self.gradient_checkpointing and self.training else block(x)
+            for block, drop in zip(blocks, drops, strict=False):  # type: ignore[call-overload]
+                x = checkpoint(block, x, drop, use_reentrant=False) if self.gradient_checkpointing and self.training else block(x, drop)
             maps.append(x.permute(0, 3, 1, 2))
         return maps
 
@@ -235,6 +227,13 @@ class HCFormer(nn.Module):
                 x, assignments = block.mix(x)
                 found[-1].append(assignments)
         return found
+
+    def _drops(self, like: Tensor) -> list[Tensor | None]:
+        """The rate of dropping out of each block, from 0 at the first to the configured one; None where nothing is dropped."""
+        total = sum(self.config.blocks)
+        if not (self.training and self.config.drop_path):
+            return [None] * total
+        return [torch.full((), self.config.drop_path * i / max(1, total - 1), device=like.device) for i in range(total)]
 
     def _channels_last(self, images: Tensor) -> Tensor:
         if images.dim() != 4 or images.shape[1] != self.config.in_channels:

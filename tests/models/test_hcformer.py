@@ -174,8 +174,16 @@ def test_drop_path_drops_whole_images_and_keeps_the_mean():
     assert y.unique().tolist() == pytest.approx([0, 4 / 3])
     assert (y.flatten(1).amin(1) == y.flatten(1).amax(1)).all()
     assert y.mean().item() == pytest.approx(1, abs=0.03)
-    drops = [float(block.drop) for stage in tiny(drop_path=0.4).stages for block in stage]
-    assert drops == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert drop_path(x, None) is x
+
+
+def test_rates_of_dropping_grow_from_the_first_block_to_the_last():
+    model, seen = tiny(drop_path=0.4).train(), []
+    for stage in model.stages:
+        for block in stage:
+            block.register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1])))
+    model(images())
+    assert seen == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
 
 
 def test_paths_are_dropped_in_training_only():

@@ -40,7 +40,7 @@ def test_timms_settings_reach_the_model():
     m = model(num_classes=7, in_chans=1, img_size=96, drop_path_rate=0.3, window_geometry="euclidean")
     assert m(torch.randn(2, 1, 96, 96)).shape == (2, 7)
     assert m.config.image_size == 96
-    assert m.stages[-1][-1].drop == pytest.approx(0.3)
+    assert m.config.drop_path == 0.3
     assert m.config.window_geometry == "euclidean"
     with pytest.raises(UserError, match="global_pool"):
         model(global_pool="max")
