@@ -157,7 +157,7 @@ def window_share(name: str, device: str, mode: str, batch: int, size: int, round
     return row
 
 
-def profile(name: str, device: str, mode: str, batch: int, size: int, rounds: int, times: int) -> dict[str, Any]:
+def profile(name: str, device: str, mode: str, batch: int, size: int, times: int) -> dict[str, Any]:
     """Milliseconds of a training step on the device by kind of kernel, and the longest ones by name."""
     step = Runner(make(name), device, mode).training(batch, size)
     seconds(step, device, 3)
@@ -237,7 +237,7 @@ def main() -> None:
         print(f"\n{'training step, ms':24}{'products':>10}{'fused':>10}{'other':>10}", flush=True)
         result["profile"] = []
         for name in [n for n in names if n in PROFILED]:
-            result["profile"].append(row := profile(name, *common))
+            result["profile"].append(row := profile(name, device, args.mode, batch, size, times))
             print(f"{name:24}" + "".join(f"{ms:10.2f}" for ms in row["kinds"].values()))
             print("".join(f"{ms:14.2f}  {kernel[:90]}\n" for kernel, ms in row["longest"].items()), end="", flush=True)
             clean(device)

@@ -36,14 +36,8 @@ from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
-UNITS = (
-    "Block",
-    "BasicBlock",
-    "Bottleneck",
-    "SwinTransformerBlock",
-    "CNBlock",
-    "Mapper",
-)  # HCFormer's, torchvision's, Hi-Mapper's, to compile and shard
+UNITS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock", "Mapper")  # HCFormer's, torchvision's, Hi-Mapper's
+PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
 EVAL_ROWS = 256  # pictures at once in an evaluation
@@ -277,7 +271,8 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
     still = np.zeros((rows, 4))
     start = [lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size) for p in places]
     sums, predicted = torch.zeros(3, dtype=torch.float64, device=world.device), []
-    answers = torch.zeros(len(data.classes), len(data.classes) + 1, dtype=torch.float64, device=world.device)  # to each class, and how many
+    count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
+    answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)  # to each class, and how many
     later = start[0]()
     for number, place in enumerate(places):
         images = on_device(later(), world.device)
@@ -291,7 +286,8 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         scores = torch.stack([F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()])
         sums += (scores * counted).double().sum(1)
         predicted.append(best[:, 0])
-        answers.index_add_(0, truth, F.pad(logits, (0, 1), value=1.0).double() * counted[:, None])
+        if count:
+            answers += (F.one_hot(truth, count) * counted[:, None]).double().T @ F.pad(logits, (0, 1), value=1.0).double()
     loss, top1, top5 = (world.sum(sums) / len(held)).tolist()
     found = {"loss": loss, "top1": top1, "top5": top5}
     if data.tree is not None:
@@ -300,8 +296,9 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         if real.any():
             scores_here = hierarchy_scores(torch.cat(predicted).cpu()[real], held.labels[places.ravel()[real]], data.tree)
             mine = np.array([scores_here.coarse, scores_here.tree_error, 1.0]) * real.sum()
-        coarse, error, count = world.sum(torch.from_numpy(mine)).tolist()
-        found |= {"coarse": coarse / count, "tree_error": error / count}
+        coarse, error, judged = world.sum(torch.from_numpy(mine)).tolist()
+        found |= {"coarse": coarse / judged, "tree_error": error / judged}
+    if data.tree is not None and count:
         answers = world.sum(answers).cpu()
         apart = class_distances(answers[:, :-1] / answers[:, -1:], data.tree)
         distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}

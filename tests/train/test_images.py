@@ -255,6 +255,12 @@ def test_a_run_learns_and_says_so(data, tmp_path):
     assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error", "parent", "sibling"}
 
 
+def test_many_classes_are_not_compared_with_each_other(data, monkeypatch):
+    monkeypatch.setattr(module, "PLACED", 3)
+    found = evaluate_images(Normed(4).eval(), small(data).images(), 8, Augmentation(crop="shift"), World())
+    assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error"}
+
+
 def test_a_class_without_pictures_has_no_place(data):
     images = small(data).images()
     seen = images.valid.labels > 0
