@@ -18,26 +18,11 @@ from horosphere.cli import main
 from horosphere.errors import UserError
 from horosphere.train import compare, embed
 from horosphere.train.config import EmbedConfig
-from tests.command_line import runner
-from tests.graph_commands import SHORT, TREE, everything, refuser
+from tests.graph_commands import SHORT, everything
+
+pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
 COMMANDS = ["embed", "compare", "measure", "demo"]
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("tree.tsv").write_text(TREE)
-
-
-@pytest.fixture
-def run(capsys):
-    return runner(capsys)
-
-
-@pytest.fixture
-def refused(run, monkeypatch):
-    return refuser(run, monkeypatch)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

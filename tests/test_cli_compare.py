@@ -8,25 +8,10 @@ import pytest
 
 from horosphere import demo
 from horosphere.train.config import EmbedConfig
-from tests.command_line import runner
-from tests.graph_commands import RING, SHORT, TREE, everything, refuser
+from tests.graph_commands import RING, SHORT, everything
 from tests.train.graphs import binary_tree
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("tree.tsv").write_text(TREE)
-
-
-@pytest.fixture
-def run(capsys):
-    return runner(capsys)
-
-
-@pytest.fixture
-def refused(run, monkeypatch):
-    return refuser(run, monkeypatch)
+pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
 
 def self_contained(path):

@@ -7,26 +7,11 @@ from pathlib import Path
 import pytest
 
 from horosphere.train.embed import Embedded
-from tests.command_line import runner
-from tests.graph_commands import RING, SHORT, TREE, everything, refuser
+from tests.graph_commands import RING, SHORT, TREE, everything
+
+pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
 FILES = {"disk.png", "embedding.json", "labels.json", "points.safetensors"}
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("tree.tsv").write_text(TREE)
-
-
-@pytest.fixture
-def run(capsys):
-    return runner(capsys)
-
-
-@pytest.fixture
-def refused(run, monkeypatch):
-    return refuser(run, monkeypatch)
 
 
 def rows(out):
