@@ -156,8 +156,12 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
 
 def on_chip(x: Tensor) -> bool:
     """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program."""
-    leaves = torch.compiler.is_exporting() or torch.jit.is_tracing()
-    return kernels is not None and x.is_cuda and x.dtype in HALF and not leaves
+    return kernels is not None and x.is_cuda and x.dtype in HALF and not _leaves()
+
+
+@torch.compiler.assume_constant_result  # asked while compiling: within a compiled function torch answers that it is exporting even if it is not
+def _leaves() -> bool:
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
 def _wide(x: Tensor) -> Tensor:
