@@ -1,8 +1,9 @@
 """HCFormer beside Swin, ResNet and ConvNeXt: images a second in training and inference, against the work each does, in one run.
 
-    python benchmarks/vision.py                  # on a GPU: bf16 autocast, channels last, compiled block by block as the training engine does it
+    python benchmarks/vision.py                  # on a GPU: bf16 autocast, channels last
     python benchmarks/vision.py --smoke          # anywhere: the same script on a few small images, to see that it runs
 
+Blocks are compiled one by one and a step is replayed as a CUDA graph, as the training engine does it: what is measured is the GPU, not the host.
 A training step is forward and backward of the loss; no paths are dropped. Every model has a process of its own, so that all are compiled at once;
 then they take turns in rounds, alone on the GPU, and numbers are medians. GMACs are those of one image of 224 pixels: "layers" counts layers with
 weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's: above 1, a model turns its work
@@ -17,18 +18,20 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import torchvision
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import StochasticDepth
 from tqdm import tqdm
 
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig
+from horosphere.train.graphed import WARM_UPS, Graphed
 from horosphere.train.images import VARIANTS, units
 
 OURS = ("hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")
@@ -79,32 +82,34 @@ def gmacs(model: nn.Module) -> dict[str, float]:
 # -- in the process of a model ------------------------------------------------------------------------------------------------
 
 
-def steps(job: Job, device: str, mode: str) -> dict[str, Callable[[], None]]:
-    """A training step and one of inference of a model whose blocks are compiled on a GPU, and left as they are elsewhere."""
+def steps(job: Job, device: str, mode: str) -> dict[str, Callable[[], Any]]:
+    """A training step and one of inference: compiled on a GPU, as they are elsewhere."""
     model = job.model().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
     if device == "cuda":
         for unit in units(model):
             unit.compile(fullgraph=True, dynamic=False, mode=mode)
     x = torch.randn(job.batch, 3, job.size, job.size, device=device).to(memory_format=torch.channels_last)
-    y = torch.randint(1000, (job.batch,), device=device)
+    batch = {"x": x, "y": torch.randint(1000, (job.batch,), device=device)}
 
-    def training() -> None:
+    def training(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         model.train()
-        for p in model.parameters():
-            p.grad = None
+        torch._foreach_zero_([p.grad for p in model.parameters()])
         with torch.autocast(device, torch.bfloat16):
-            loss = F.cross_entropy(model(x), y)
+            loss = F.cross_entropy(model(batch["x"]), batch["y"])
         loss.backward()
+        return {"loss": loss.detach()}
 
-    def inference() -> None:
+    def inference(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         model.eval()
         with torch.no_grad(), torch.autocast(device, torch.bfloat16):
-            model(x)
+            return {"logits": model(batch["x"])}
 
-    return {"training": training, "inference": inference}
+    return {kind: partial(Graphed(step) if device == "cuda" else step, batch) for kind, step in (("training", training), ("inference", inference))}
 
 
-def seconds(step: Callable[[], None], device: str, times: int) -> float:
+def seconds(step: Callable[[], Any], device: str, times: int) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -115,7 +120,7 @@ def seconds(step: Callable[[], None], device: str, times: int) -> float:
     return (time.perf_counter() - begin) / times
 
 
-def kernels(step: Callable[[], None], device: str, times: int) -> dict[str, float]:
+def kernels(step: Callable[[], Any], device: str, times: int) -> dict[str, float]:
     """Milliseconds of a step on the device by kernel, the longest first."""
     activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[activity]) as found:
@@ -131,11 +136,9 @@ def serve(pipe: Any, job: Job, device: str, mode: str) -> None:
     torch._dynamo.config.recompile_limit = VARIANTS
     known = steps(job, device, mode)
     for kind in job.kinds:
-        seconds(known[kind], device, 3)
+        seconds(known[kind], device, WARM_UPS + 1)
     pipe.send("ready")
     while True:
-        if device == "cuda":
-            torch.cuda.empty_cache()  # between turns memory belongs to the others
         try:
             measure, kind, times = pipe.recv()
         except EOFError:

@@ -239,7 +239,7 @@ class ClusterMixer(nn.Module):
             features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
 
         even = height % cells[0] == 0 and width % cells[1] == 0
-        if fuse and even and self._fusible() and on_chip(features_values):
+        if fuse and size == _extent(size, grid) and self._fusible() and on_chip(features_values):
             how = (self.heads, self.windows, self.side, SHORTEST)
             patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
             patch_assignment = None
@@ -327,24 +327,30 @@ class ImageNorm(nn.GroupNorm):
         super().__init__(1, dim)
 
     def forward(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        if windows is not None and x.is_cuda:
-            return self.in_parts(x, windows)
+        if x.is_cuda:
+            return self.written_out(x, windows)
         if windows is not None:
             x = torch.cat((spread(windows.to(x.dtype), (x.shape[1], x.shape[2])), x), -1)
         return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
-    def in_parts(self, x: Tensor, windows: Tensor) -> Tensor:
-        """The same without the map of both in memory. On the CPU torch's own norm of that map is faster."""
-        size, own = (x.shape[1], x.shape[2]), windows.shape[-1]
+    def written_out(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
+        """The same without the map of both in memory, and with channels last throughout: on CUDA torch's own norm lays them first, and what follows
+        is read across. On the CPU that one is faster."""
         variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
+        if windows is None:
+            scale, shift = self._affine(variance, mean)
+            return torch.addcmul(shift, x, scale).to(x.dtype)
+        size, own = (x.shape[1], x.shape[2]), windows.shape[-1]
         share = (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
         far = (windows * share).sum((1, 2)).mean(-1)
         far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
         part = own / (own + x.shape[-1])
-        middle = part * far + (1 - part) * mean
-        whole = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
-        scale = (whole + self.eps).rsqrt()[:, None] * self.weight
-        shift = self.bias - middle[:, None] * scale
-        scale, shift = scale[:, None, None], shift[:, None, None]
+        variance = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
+        scale, shift = self._affine(variance, part * far + (1 - part) * mean)
         windows = torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype)
         return torch.cat((spread(windows, size), torch.addcmul(shift[..., own:], x, scale[..., own:]).to(x.dtype)), -1)
+
+    def _affine(self, variance: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """What the norm multiplies by and adds.   (B), (B) -> (B, 1, 1, C), (B, 1, 1, C)"""
+        scale = (variance + self.eps).rsqrt()[:, None] * self.weight
+        return scale[:, None, None], (self.bias - mean[:, None] * scale)[:, None, None]

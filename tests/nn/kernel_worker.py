@@ -178,7 +178,9 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         {"heads": 1, "width": 24, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, "shift": True},
         {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
         {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
-        {"heads": 1, "width": 40, "size": 12, "windows": 2, "centres": 9, "window_centres": 1},  # on a map of another shape, in two chunks
+        {"heads": 1, "width": 16, "size": 7, "windows": 1, "centres": 16, "window_centres": 0},  # cells that overlap
+        {"heads": 1, "width": 16, "size": 10, "windows": 2, "centres": 4, "window_centres": 4},  # and with a window level beside them
+        {"heads": 1, "width": 40, "size": 24, "windows": 2, "centres": 9, "window_centres": 1},  # on a map of another shape, in chunks
     ]
     for shape in shapes:
         torch.manual_seed(0)
@@ -187,7 +189,7 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
             for p in mixer.parameters():
                 p += 0.5 * torch.randn_like(p)  # on the CPU: the same everywhere, and no gradient of a scale is a sum that comes to nothing
         mixer = mixer.to(DEVICE)
-        x = random(2, shape["size"], 18 if shape["size"] == 12 else shape["size"], 6)
+        x = random(2, shape["size"], 30 if shape["size"] == 24 else shape["size"], 6)
         inputs = [x, *mixer.parameters()]
 
         def run(serves: bool, mixer: clustering.ClusterMixer = mixer, x: Tensor = x) -> Tensor:

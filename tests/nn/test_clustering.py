@@ -139,18 +139,20 @@ def test_the_window_level_reaches_the_whole_map():
     assert (m(x) != m(other)).any(-1)[0].all()
 
 
-@pytest.mark.parametrize(("size", "windows"), [((8, 8), (4, 4)), ((7, 9), (4, 4)), ((5, 6), (1, 1)), ((5, 3), (4, 2))])
-def test_the_norm_in_parts_is_the_norm_of_the_whole(size, windows):
+@pytest.mark.parametrize(("size", "windows"), [((8, 8), None), ((8, 8), (4, 4)), ((7, 9), (4, 4)), ((5, 6), (1, 1)), ((5, 3), (4, 2))])
+def test_the_norm_written_out_is_torchs(size, windows):
     torch.manual_seed(0)
-    norm = ImageNorm(5).double()
+    norm = ImageNorm(5 if windows else 3).double()
     with torch.no_grad():
         for p in norm.parameters():
             p += torch.randn_like(p)
-    far = (3 + torch.randn(2, *windows, 2, dtype=torch.float64)).requires_grad_()
+    far = (3 + torch.randn(2, *windows, 2, dtype=torch.float64)).requires_grad_() if windows else None
     near = torch.randn(2, *size, 3, dtype=torch.float64, requires_grad=True)
-    inputs, weights = [far, near, *norm.parameters()], torch.randn(2, *size, 5, dtype=torch.float64)
-    found, expected = norm.in_parts(near, far), norm(near, far)
+    inputs = [*norm.parameters(), near, *([far] if far is not None else [])]
+    weights = torch.randn(2, *size, norm.num_channels, dtype=torch.float64)
+    found, expected = norm.written_out(near, far), norm(near, far)
     assert_close(found, expected)
+    assert found.is_contiguous()
     for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
         assert_close(a, b)
 

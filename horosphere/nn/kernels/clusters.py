@@ -1,12 +1,14 @@
 """The clustering of patches within their windows (nn/clustering.py, flat and soft), a program for each window and head of an image.
 
 Means of cells are the centres, patches are assigned to them by cosine, gathered, and given back: everything between the projection and g stays on
-the chip. A window is read in chunks of patches; what a second pass over them needs is computed again, and so is the assignment in backward.
+the chip. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Windows of more than
+CHUNK patches are read in chunks; what a second pass over them needs is computed again, and so is the assignment in backward.
 """
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -14,98 +16,117 @@ from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 
-SMALLEST, CHUNK = 16, 64  # patches at once: the least that tensor cores take, the most that registers hold with 64 centres in half precision
-STAGES = 2  # of loads under way: with Triton's three the widest shapes need more shared memory than small cards have
+SMALLEST, CHUNK = 16, 256  # patches at once: the least that tensor cores take, the most that registers hold with 64 centres of 32 channels
+PAIRS = (1024, 512)  # of patches and centres, a warp: forward and backward
+STAGES = 1  # of loads under way: with more, several chunks need more shared memory than small cards have
 
 
 @triton.jit
 def _unit(x, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
     """x / max(|x|, shortest) by rows, and 1 / max(|x|, shortest)"""
-    inverse = 1.0 / tl.maximum(tl.sqrt(tl.sum(x * x, 1)), SHORTEST)
+    inverse = tl.rsqrt(tl.maximum(tl.sum(x * x, 1), SHORTEST * SHORTEST))
     return x * inverse[:, None], inverse
 
 
 @triton.jit
 def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The gradient of `_unit`."""
+    """The gradient of `_unit`, but for the factor `inverse`."""
     along = tl.where(inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0)  # shorter vectors are scaled, not turned
-    return (grad - unit * along[:, None]) * inverse[:, None]
+    return grad - unit * along[:, None]
+
+
+@triton.jit
+def _inside(n, m, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Whether patch n of a window lies in the cell of centre m, as adaptive pooling has them."""
+    y, x, row, column = n // WIDE, n % WIDE, m // SIDE, m % SIDE
+    down = (y >= row * TALL // SIDE) & (y < ((row + 1) * TALL + SIDE - 1) // SIDE)
+    across = (x >= column * WIDE // SIDE) & (x < ((column + 1) * WIDE + SIDE - 1) // SIDE)
+    return down & across & (n < TALL * WIDE) & (m < SIDE * SIDE)
+
+
+@triton.jit
+def _cell(M: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """How many patches lie in each cell.   (M)"""
+    m = tl.arange(0, M)
+    row, column = m // SIDE, m % SIDE
+    tall = ((row + 1) * TALL + SIDE - 1) // SIDE - row * TALL // SIDE
+    wide = ((column + 1) * WIDE + SIDE - 1) // SIDE - column * WIDE // SIDE
+    return (tall * wide).to(tl.float32)
 
 
 @triton.jit
 def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Which image, window and head this is."""
-    i = tl.program_id(0).to(tl.int64)
-    return i // (HEADS * WINDOWS * WINDOWS), i // HEADS % (WINDOWS * WINDOWS), i % HEADS
+    i = tl.program_id(0)
+    return (i // (HEADS * WINDOWS * WINDOWS)).to(tl.int64), i // HEADS % (WINDOWS * WINDOWS), i % HEADS
 
 
 @triton.jit
-def _patches(k, image, window, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where those of chunk k lie in the maps of all images, and which there are.   (N), (N)"""
-    n = k * N + tl.arange(0, N)
-    row, column = window // WINDOWS * TALL + n // WIDE, window % WINDOWS * WIDE + n % WIDE
-    return (image * WINDOWS * TALL + row) * WINDOWS * WIDE + column, n < TALL * WIDE
+def _place(n, window, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where patch n of a window lies in the map of its image. With a side for tall and wide: a window's centre among all of them."""
+    return (window // WINDOWS * TALL + n // WIDE) * WINDOWS * WIDE + window % WINDOWS * WIDE + n % WIDE
 
 
 @triton.jit
-def _centres(image, window, WINDOWS: tl.constexpr, SIDE: tl.constexpr, M: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The same of a window's centres.   (M), (M)"""
-    m = tl.arange(0, M)
-    row, column = window // WINDOWS * SIDE + m // SIDE, window % WINDOWS * SIDE + m % SIDE
-    return (image * WINDOWS * SIDE + row) * WINDOWS * SIDE + column, m < SIDE * SIDE
+def _load(ptr, place, n, d, STRIDE: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows of a head, 0 where there are none.   (N, W)"""
+    at = ptr + place[:, None] * STRIDE + d[None, :]
+    if COUNT % N == 0 and WIDTH == W:
+        return tl.load(at)
+    return tl.load(at, mask=(n < COUNT)[:, None] & (d < WIDTH)[None, :], other=0.0)
 
 
 @triton.jit
-def _inside(k, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, N: tl.constexpr, M: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Whether a patch of chunk k lies in the cell of a centre.   (M, N)"""
-    n, m = k * N + tl.arange(0, N), tl.arange(0, M)
-    cell = (n // WIDE) // (TALL // SIDE) * SIDE + (n % WIDE) // (WIDE // SIDE)
-    return (cell[None, :] == m[:, None]) & (n < TALL * WIDE)[None, :]
-
-
-@triton.jit
-def _pairs(  # type: ignore[no-untyped-def]
-    k, window, head, HEADS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, N: tl.constexpr, M: tl.constexpr
-):  # fmt: skip
-    """Where pairs of centres and patches of chunk k lie in the bias, and which there are.   (M, N), (M, N)"""
-    n, m = k * N + tl.arange(0, N), tl.arange(0, M)
-    at = (window * HEADS + head) * SIDE * SIDE * TALL * WIDE + m[:, None] * TALL * WIDE + n[None, :]
-    return at, (m < SIDE * SIDE)[:, None] & (n < TALL * WIDE)[None, :]
+def _store(ptr, x, place, n, d, STRIDE: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = ptr + place[:, None] * STRIDE + d[None, :]
+    if COUNT % N == 0 and WIDTH == W:
+        tl.store(at, x)
+    else:
+        tl.store(at, x, mask=(n < COUNT)[:, None] & (d < WIDTH)[None, :])
 
 
 @triton.jit
 def _means(  # type: ignore[no-untyped-def]
-    joint_ptr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr,
+    joint_ptr, window, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr,
     CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    """Of the cells of a window, features and values.   (M, W), (M, W)"""
-    d = tl.arange(0, W)
-    image, window, head = _program(HEADS, WINDOWS)
+    """Of the cells of a window, features and values; and features and values of the last chunk.   (M, W), (M, W), (N, W), (N, W)"""
+    d, m = tl.arange(0, W), tl.arange(0, M)
     mean_f = tl.zeros((M, W), tl.float32)
     mean_v = tl.zeros((M, W), tl.float32)
+    f = tl.zeros((N, W), joint_ptr.dtype.element_ty)
+    v = tl.zeros((N, W), joint_ptr.dtype.element_ty)
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        inside = _inside(k, TALL, WIDE, SIDE, N, M)
-        at = joint_ptr + patch[:, None] * 2 * HEADS * WIDTH + head * WIDTH + d[None, :]
-        mask = here[:, None] & (d < WIDTH)[None, :]
-        f = tl.load(at, mask=mask, other=0.0)
-        v = tl.load(at + HEADS * WIDTH, mask=mask, other=0.0)
-        mean_f += tl.dot(inside.to(f.dtype), f, input_precision="ieee")
-        mean_v += tl.dot(inside.to(v.dtype), v, input_precision="ieee")
-    cell: tl.constexpr = (TALL // SIDE) * (WIDE // SIDE)
-    return mean_f / cell, mean_v / cell
+        n = k * N + tl.arange(0, N)
+        place = _place(n, window, WINDOWS, TALL, WIDE)
+        f = _load(joint_ptr, place, n, d, 2 * HEADS * WIDTH, TALL * WIDE, WIDTH, N, W)
+        v = _load(joint_ptr + HEADS * WIDTH, place, n, d, 2 * HEADS * WIDTH, TALL * WIDE, WIDTH, N, W)
+        inside = _inside(n[None, :], m[:, None], TALL, WIDE, SIDE).to(f.dtype)
+        mean_f = tl.dot(inside, f, mean_f, input_precision="ieee")
+        mean_v = tl.dot(inside, v, mean_v, input_precision="ieee")
+    share = 1.0 / _cell(M, TALL, WIDE, SIDE)
+    return mean_f * share[:, None], mean_v * share[:, None], f, v
 
 
 @triton.jit
-def _assignment(f, unit_c, scale, bias_ptr, pairs, live, BIASED: tl.constexpr, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A of a chunk; its unit vectors and their inverse lengths.   (N, W), (M, W) -> (M, N), (N, W), (N)"""
-    unit_f, inverse_f = _unit(f.to(tl.float32), SHORTEST)
-    logits = scale * tl.dot(unit_c.to(f.dtype), tl.trans(unit_f.to(f.dtype)), input_precision="ieee")
-    if BIASED:
-        logits += tl.load(bias_ptr + pairs, mask=live, other=0.0).to(tl.float32)
-    logits = tl.where(live, logits, -1e30)
-    A = tl.exp(logits - tl.max(logits, 0)[None, :])
-    return tl.where(live, A / tl.sum(A, 0)[None, :], 0.0), unit_f, inverse_f
+def _assignment(  # type: ignore[no-untyped-def]
+    f, unit_c, scale, bias_ptr, n, m, BIASED: tl.constexpr, COUNT: tl.constexpr, CENTRES: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+    SHORTEST: tl.constexpr,
+):  # fmt: skip
+    """A of a chunk, and the inverse lengths of its features.   (N, W), (M, W) -> (N, M), (N)"""
+    wide = f.to(tl.float32)
+    inverse_f = tl.rsqrt(tl.maximum(tl.sum(wide * wide, 1), SHORTEST * SHORTEST))
+    logits = tl.dot(f, tl.trans(unit_c.to(f.dtype)), input_precision="ieee") * (scale * inverse_f)[:, None]
+    if BIASED:  # -inf for centres that are not there
+        at = bias_ptr + n[:, None] * M + m[None, :]
+        logits += (tl.load(at) if COUNT % N == 0 else tl.load(at, mask=(n < COUNT)[:, None], other=0.0)).to(tl.float32)
+    elif CENTRES < M:
+        logits = tl.where((m < CENTRES)[None, :], logits, -1e30)
+    A = tl.exp(logits - tl.max(logits, 1)[:, None])
+    share = 1.0 / tl.sum(A, 1)
+    if COUNT % N:
+        share = tl.where(n < COUNT, share, 0.0)
+    return A * share[:, None], inverse_f
 
 
 @triton.jit
@@ -114,39 +135,42 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
     TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
     W: tl.constexpr,
 ):  # fmt: skip
-    d, inner = tl.arange(0, W), HEADS * WIDTH
+    inner: tl.constexpr = HEADS * WIDTH
+    patches: tl.constexpr = TALL * WIDE
+    centres: tl.constexpr = SIDE * SIDE
+    d, m = tl.arange(0, W), tl.arange(0, M)
     image, window, head = _program(HEADS, WINDOWS)
+    joint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
+    out_ptr += image * WINDOWS * WINDOWS * patches * inner + head * WIDTH
+    means_ptr += image * WINDOWS * WINDOWS * centres * 2 * inner + head * WIDTH
+    bias_ptr += (window * HEADS + head) * patches * M
     scale = tl.load(scale_ptr).to(tl.float32)
-    mean_f, mean_v = _means(joint_ptr, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
-    centre, exists = _centres(image, window, WINDOWS, SIDE, M)
-    there = exists[:, None] & (d < WIDTH)[None, :]
-    means = means_ptr + centre[:, None] * 2 * inner + head * WIDTH + d[None, :]
-    tl.store(means, mean_f, mask=there)
-    tl.store(means + inner, mean_v, mask=there)
+
+    mean_f, mean_v, f, v = _means(joint_ptr, window, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
+    centre = _place(m, window, WINDOWS, SIDE, SIDE)
+    _store(means_ptr, mean_f, centre, m, d, 2 * inner, centres, WIDTH, M, W)
+    _store(means_ptr + inner, mean_v, centre, m, d, 2 * inner, centres, WIDTH, M, W)
     unit_c, _inverse_c = _unit(mean_f, SHORTEST)
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
-    A = tl.zeros((M, N), tl.float32)
+    A = tl.zeros((N, M), tl.float32)
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        pairs, live = _pairs(k, window, head, HEADS, TALL, WIDE, SIDE, N, M)
-        at = joint_ptr + patch[:, None] * 2 * inner + head * WIDTH + d[None, :]
-        mask = here[:, None] & (d < WIDTH)[None, :]
-        f = tl.load(at, mask=mask, other=0.0)
-        v = tl.load(at + inner, mask=mask, other=0.0)
-        A, _unit_f, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, pairs, live, BIASED, SHORTEST)
-        total += tl.sum(A, 1)
-        gathered += tl.dot(A.to(v.dtype), v, input_precision="ieee")
+        n = k * N + tl.arange(0, N)
+        if CHUNKS > 1:
+            place = _place(n, window, WINDOWS, TALL, WIDE)
+            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
+        A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+        total += tl.sum(A, 0)
+        gathered = tl.dot(tl.trans(A.to(v.dtype)), v, gathered, input_precision="ieee")
     gathered = gathered / total[:, None]
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        mask = here[:, None] & (d < WIDTH)[None, :]
+        n = k * N + tl.arange(0, N)
+        place = _place(n, window, WINDOWS, TALL, WIDE)
         if CHUNKS > 1:
-            pairs, live = _pairs(k, window, head, HEADS, TALL, WIDE, SIDE, N, M)
-            f = tl.load(joint_ptr + patch[:, None] * 2 * inner + head * WIDTH + d[None, :], mask=mask, other=0.0)
-            A, _unit_f, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, pairs, live, BIASED, SHORTEST)
-        dtype = joint_ptr.dtype.element_ty
-        out = tl.dot(tl.trans(A.to(dtype)), gathered.to(dtype), input_precision="ieee")
-        tl.store(out_ptr + patch[:, None] * inner + head * WIDTH + d[None, :], out, mask=mask)
+            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+        out = tl.dot(A.to(f.dtype), gathered.to(f.dtype), input_precision="ieee")
+        _store(out_ptr, out, place, n, d, inner, patches, WIDTH, N, W)
 
 
 @triton.jit
@@ -155,86 +179,99 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
     CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    d, inner = tl.arange(0, W), HEADS * WIDTH
+    inner: tl.constexpr = HEADS * WIDTH
+    patches: tl.constexpr = TALL * WIDE
+    centres: tl.constexpr = SIDE * SIDE
     dtype = joint_ptr.dtype.element_ty
+    d, m = tl.arange(0, W), tl.arange(0, M)
     image, window, head = _program(HEADS, WINDOWS)
+    joint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
+    djoint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
+    grad_ptr += image * WINDOWS * WINDOWS * patches * inner + head * WIDTH
+    dmeans_ptr += image * WINDOWS * WINDOWS * centres * 2 * inner + head * WIDTH
+    bias_ptr += (window * HEADS + head) * patches * M
+    dlogits_ptr += tl.program_id(0).to(tl.int64) * patches * M
     scale = tl.load(scale_ptr).to(tl.float32)
-    mean_f, mean_v = _means(joint_ptr, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
+
+    mean_f, mean_v, f, v = _means(joint_ptr, window, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
     unit_c, inverse_c = _unit(mean_f, SHORTEST)
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
     dgathered = tl.zeros((M, W), tl.float32)
-    A = tl.zeros((M, N), tl.float32)
-    unit_f, inverse_f = tl.zeros((N, W), tl.float32), tl.zeros((N,), tl.float32)
+    A, inverse_f = tl.zeros((N, M), tl.float32), tl.zeros((N,), tl.float32)
+    grad = tl.zeros((N, W), dtype)
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        pairs, live = _pairs(k, window, head, HEADS, TALL, WIDE, SIDE, N, M)
-        at = patch[:, None] * inner + head * WIDTH + d[None, :]
-        mask = here[:, None] & (d < WIDTH)[None, :]
-        f = tl.load(joint_ptr + at + patch[:, None] * inner, mask=mask, other=0.0)
-        v = tl.load(joint_ptr + at + patch[:, None] * inner + inner, mask=mask, other=0.0)
-        A, unit_f, inverse_f = _assignment(f, unit_c, scale, bias_ptr, pairs, live, BIASED, SHORTEST)
-        total += tl.sum(A, 1)
-        gathered += tl.dot(A.to(dtype), v, input_precision="ieee")
-        dgathered += tl.dot(A.to(dtype), tl.load(grad_ptr + at, mask=mask, other=0.0).to(dtype), input_precision="ieee")
+        n = k * N + tl.arange(0, N)
+        place = _place(n, window, WINDOWS, TALL, WIDE)
+        if CHUNKS > 1:
+            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
+        grad = _load(grad_ptr, place, n, d, inner, patches, WIDTH, N, W).to(dtype)
+        A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+        total += tl.sum(A, 0)
+        turned_A = tl.trans(A.to(dtype))
+        gathered = tl.dot(turned_A, v, gathered, input_precision="ieee")
+        dgathered = tl.dot(turned_A, grad, dgathered, input_precision="ieee")
     gathered = gathered / total[:, None]
     dgathered = dgathered / total[:, None]  # of the numerator
     dtotal = tl.sum(dgathered * gathered, 1)
 
-    turned = tl.zeros((M, W), tl.float32)  # Σ_i dL_ji f_i
+    turned = tl.zeros((M, W), tl.float32)  # Σ_i dL_ij f_i
     df, dv = tl.zeros((N, W), tl.float32), tl.zeros((N, W), tl.float32)
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        pairs, live = _pairs(k, window, head, HEADS, TALL, WIDE, SIDE, N, M)
-        at = patch[:, None] * inner + head * WIDTH + d[None, :]
-        mask = here[:, None] & (d < WIDTH)[None, :]
+        n = k * N + tl.arange(0, N)
+        place = _place(n, window, WINDOWS, TALL, WIDE)
         if CHUNKS > 1:
-            f = tl.load(joint_ptr + at + patch[:, None] * inner, mask=mask, other=0.0)
-            A, unit_f, inverse_f = _assignment(f, unit_c, scale, bias_ptr, pairs, live, BIASED, SHORTEST)
-        v = tl.load(joint_ptr + at + patch[:, None] * inner + inner, mask=mask, other=0.0)
-        grad = tl.load(grad_ptr + at, mask=mask, other=0.0).to(dtype)
-        dA = tl.dot(gathered.to(dtype), tl.trans(grad), input_precision="ieee")
-        dA += tl.dot(dgathered.to(dtype), tl.trans(v), input_precision="ieee")
-        dA -= dtotal[:, None]
-        dlogits = A * (dA - tl.sum(A * dA, 0)[None, :])
+            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            grad = _load(grad_ptr, place, n, d, inner, patches, WIDTH, N, W).to(dtype)
+            A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+        dA = tl.dot(grad, tl.trans(gathered.to(dtype)), input_precision="ieee")
+        dA = tl.dot(v, tl.trans(dgathered.to(dtype)), dA, input_precision="ieee") - dtotal[None, :]
+        dL = A * (dA - tl.sum(A * dA, 1)[:, None])
         if BIASED:
-            every: tl.constexpr = WINDOWS * WINDOWS * HEADS * SIDE * SIDE * TALL * WIDE
-            tl.store(dlogits_ptr + image * every + pairs, dlogits, mask=live)
-        turned += tl.dot(dlogits.to(dtype), unit_f.to(dtype), input_precision="ieee")
-        df = scale * tl.dot(tl.trans(dlogits.to(dtype)), unit_c.to(dtype), input_precision="ieee")
-        df = _unit_backward(df, unit_f, inverse_f, SHORTEST)
-        dv = tl.dot(tl.trans(A.to(dtype)), dgathered.to(dtype), input_precision="ieee")
+            at = dlogits_ptr + n[:, None] * M + m[None, :]
+            if patches % N == 0:
+                tl.store(at, dL)
+            else:
+                tl.store(at, dL, mask=(n < patches)[:, None])
+        dv = tl.dot(A.to(dtype), dgathered.to(dtype), input_precision="ieee")
+        dL = (dL * inverse_f[:, None]).to(dtype)
+        turned = tl.dot(tl.trans(dL), f, turned, input_precision="ieee")
+        df = tl.dot(dL, unit_c.to(dtype), input_precision="ieee")
+        df = scale * _unit_backward(df, f.to(tl.float32) * inverse_f[:, None], inverse_f, SHORTEST)
         if CHUNKS > 1:  # kept until the gradients of the means are known
-            tl.store(djoint_ptr + at + patch[:, None] * inner, df, mask=mask)
-            tl.store(djoint_ptr + at + patch[:, None] * inner + inner, dv, mask=mask)
+            _store(djoint_ptr, df, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            _store(djoint_ptr + inner, dv, place, n, d, 2 * inner, patches, WIDTH, N, W)
     tl.store(dscale_ptr + tl.program_id(0), tl.sum(turned * unit_c))
 
-    centre, exists = _centres(image, window, WINDOWS, SIDE, M)
-    there = exists[:, None] & (d < WIDTH)[None, :]
-    means = dmeans_ptr + centre[:, None] * 2 * inner + head * WIDTH + d[None, :]
-    cell: tl.constexpr = (TALL // SIDE) * (WIDE // SIDE)
-    dmean_f = (_unit_backward(scale * turned, unit_c, inverse_c, SHORTEST) + tl.load(means, mask=there, other=0.0).to(tl.float32)) / cell
-    dmean_v = (dgathered + tl.load(means + inner, mask=there, other=0.0).to(tl.float32)) / cell
+    centre = _place(m, window, WINDOWS, SIDE, SIDE)
+    share = 1.0 / _cell(M, TALL, WIDE, SIDE)
+    dmean_f = _unit_backward(scale * turned, unit_c, inverse_c, SHORTEST) * inverse_c[:, None]
+    dmean_f += _load(dmeans_ptr, centre, m, d, 2 * inner, centres, WIDTH, M, W).to(tl.float32)
+    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m, d, 2 * inner, centres, WIDTH, M, W).to(tl.float32)
+    dmean_f = (dmean_f * share[:, None]).to(dtype)
+    dmean_v = (dmean_v * share[:, None]).to(dtype)
     if CHUNKS > 1:
         tl.debug_barrier()  # what the other threads kept
     for k in range(CHUNKS):
-        patch, here = _patches(k, image, window, WINDOWS, TALL, WIDE, N)
-        at = djoint_ptr + patch[:, None] * 2 * inner + head * WIDTH + d[None, :]
-        mask = here[:, None] & (d < WIDTH)[None, :]
+        n = k * N + tl.arange(0, N)
+        place = _place(n, window, WINDOWS, TALL, WIDE)
         if CHUNKS > 1:
-            df = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-            dv = tl.load(at + inner, mask=mask, other=0.0).to(tl.float32)
-        spread = tl.trans(_inside(k, TALL, WIDE, SIDE, N, M).to(dtype))
-        tl.store(at, df + tl.dot(spread, dmean_f.to(dtype), input_precision="ieee"), mask=mask)
-        tl.store(at + inner, dv + tl.dot(spread, dmean_v.to(dtype), input_precision="ieee"), mask=mask)
+            df = _load(djoint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W).to(tl.float32)
+            dv = _load(djoint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W).to(tl.float32)
+        inside = _inside(n[:, None], m[None, :], TALL, WIDE, SIDE).to(dtype)
+        df = tl.dot(inside, dmean_f, df, input_precision="ieee")
+        dv = tl.dot(inside, dmean_v, dv, input_precision="ieee")
+        _store(djoint_ptr, df, place, n, d, 2 * inner, patches, WIDTH, N, W)
+        _store(djoint_ptr + inner, dv, place, n, d, 2 * inner, patches, WIDTH, N, W)
 
 
-def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float) -> tuple[int, tuple[Any, ...], int]:
+def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float, backward: bool) -> tuple[int, tuple[Any, ...], int]:
     """How many programs; what the kernels are written for; how many warps."""
     tall, wide, width = joint.shape[1] // windows, joint.shape[2] // windows, joint.shape[3] // (2 * heads)
     patches, centres, channels = (max(SMALLEST, block_of(count)) for count in (tall * wide, side * side, width))
-    patches = min(patches, CHUNK)
-    warps = min(8, patches * centres // 256)  # fewer spill
-    chunks = -(-tall * wide // patches)
+    patches = min(patches, CHUNK, CHUNK * 32 // channels)
+    chunks, warps = -(-tall * wide // patches), min(8, patches // SMALLEST, max(1, patches * centres // PAIRS[backward]))
     return joint.shape[0] * windows * windows * heads, (heads, width, windows, tall, wide, side, shortest, chunks, patches, centres, channels), warps
 
 
@@ -242,7 +279,7 @@ def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float) 
 def _clusters_forward_op(
     joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float
 ) -> tuple[Tensor, Tensor]:
-    programs, sizes, warps = _sizes(joint, heads, windows, side, shortest)
+    programs, sizes, warps = _sizes(joint, heads, windows, side, shortest, backward=False)
     (batch, height, width, channels), cells = joint.shape, windows * side
     out = torch.empty((batch, height, width, channels // 2), dtype=joint.dtype, device=joint.device)
     means = torch.empty((batch, cells, cells, channels), dtype=torch.float32, device=joint.device)
@@ -255,13 +292,18 @@ def _clusters_forward_op(
 def _clusters_backward_op(
     joint: Tensor, scale: Tensor, bias: Tensor | None, grad: Tensor, dmeans: Tensor, heads: int, windows: int, side: int, shortest: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    programs, sizes, warps = _sizes(joint, heads, windows, side, shortest)
+    programs, sizes, warps = _sizes(joint, heads, windows, side, shortest, backward=True)
     djoint = torch.empty_like(joint)
     dscale = torch.empty((programs,), dtype=torch.float32, device=joint.device)
     dlogits = torch.empty((joint.shape[0], *bias.shape) if bias is not None else (0,), dtype=joint.dtype, device=joint.device)
     args = (joint, scale, scale if bias is None else bias, grad, dmeans, djoint, dscale, dlogits, bias is not None)
     launch(_clusters_backward)[(programs,)](*args, *sizes, num_warps=warps, num_stages=STAGES)
     return djoint, dscale, dlogits
+
+
+def _filled(bias: Tensor, like: Tensor) -> Tensor:
+    """Patch by centre, in half precision as the logits are, with -inf where the kernels' block of centres has none."""
+    return F.pad(bias.mT.to(like.dtype), (0, max(SMALLEST, block_of(bias.shape[2])) - bias.shape[2]), value=float("-inf")).contiguous()
 
 
 class _Clusters(torch.autograd.Function):
@@ -283,9 +325,8 @@ class _Clusters(torch.autograd.Function):
 def clusters(joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float) -> tuple[Tensor, Tensor]:
     """g, and the means of cells.   (B, H, W, 2·heads·w), (1), (windows², heads, side², patches) -> (B, H, W, heads·w), (B, cells, cells, 2·heads·w)
 
-    `joint`: features, then values. Windows must cut the map evenly, and cells the windows.
+    `joint`: features, then values. Windows must cut the map evenly.
     """
-    out: tuple[Tensor, Tensor] = apply(
-        _Clusters, _clusters_forward_op, joint.contiguous(), scale, None if bias is None else bias.contiguous(), heads, windows, side, shortest
-    )
+    filled = None if bias is None else _filled(bias, joint)
+    out: tuple[Tensor, Tensor] = apply(_Clusters, _clusters_forward_op, joint.contiguous(), scale, filled, heads, windows, side, shortest)
     return out
