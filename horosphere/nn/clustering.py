@@ -11,11 +11,12 @@ Assignments are stored centre by point, (..., M, N), as the position biases are:
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
@@ -130,6 +131,13 @@ def spread(windows: Tensor, size: Pair) -> Tensor:
     down, across = _extent(size, (rows, columns))
     x = windows[:, :, None, :, None].expand(-1, -1, down // rows, -1, across // columns, -1)
     return x.flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
+
+
+def _collect(x: Tensor, windows: Pair) -> Tensor:
+    """The transpose of `spread`: sums over windows.   (B, H, W, C) -> (B, rows, columns, C)"""
+    down, across = _extent((x.shape[1], x.shape[2]), windows)
+    x = F.pad(x, (0, 0, 0, across - x.shape[2], 0, down - x.shape[1]))
+    return x.unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1)).sum((2, 4))
 
 
 def _shares(size: int, windows: int, like: Tensor) -> Tensor:
@@ -334,23 +342,59 @@ class ImageNorm(nn.GroupNorm):
         return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
     def written_out(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        """The same without the map of both in memory, and with channels last throughout: on CUDA torch's own norm lays them first, and what follows
-        is read across. On the CPU that one is faster."""
-        variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
-        if windows is None:
-            scale, shift = self._affine(variance, mean)
-            return torch.addcmul(shift, x, scale).to(x.dtype)
-        size, own = (x.shape[1], x.shape[2]), windows.shape[-1]
-        share = (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
-        far = (windows * share).sum((1, 2)).mean(-1)
-        far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
-        part = own / (own + x.shape[-1])
-        variance = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
-        scale, shift = self._affine(variance, part * far + (1 - part) * mean)
-        windows = torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype)
-        return torch.cat((spread(windows, size), torch.addcmul(shift[..., own:], x, scale[..., own:]).to(x.dtype)), -1)
+        """The same for CUDA, where torch's own norm lays channels first and what follows is read across. On the CPU that one is faster."""
+        out: Tensor = _Norm.apply(x, windows, self.weight, self.bias, self.eps)
+        return out
 
-    def _affine(self, variance: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """What the norm multiplies by and adds.   (B), (B) -> (B, 1, 1, C), (B, 1, 1, C)"""
-        scale = (variance + self.eps).rsqrt()[:, None] * self.weight
-        return scale[:, None, None], (self.bias - mean[:, None] * scale)[:, None, None]
+
+class _Norm(torch.autograd.Function):
+    """y = a x + b with a = w/σ, b = bias - mean·w/σ, without the map of both parts in memory.
+
+    Written by hand for its gradient: sums of dy and dy·x by channel tell all else, so the map is read twice, where autograd reads it three times.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, windows: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
+        size, own = (x.shape[1], x.shape[2]), 0
+        if windows is not None:
+            own, share = windows.shape[-1], _share(size, windows)
+            part = own / (own + x.shape[-1])
+            far = (windows * share).sum((1, 2)).mean(-1)
+            far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
+            variance = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
+            mean = part * far + (1 - part) * mean
+        inverse = (variance + eps).rsqrt()
+        ctx.save_for_backward(x, windows, weight, mean, inverse)
+        scale = (inverse[:, None] * weight)[:, None, None]
+        shift = bias - mean[:, None, None, None] * scale
+        near = torch.addcmul(shift[..., own:], x, scale[..., own:]).to(x.dtype)
+        if windows is None:
+            return near
+        return torch.cat((spread(torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype), size), near), -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, windows, weight, mean, inverse = ctx.saved_tensors
+        size, own = (x.shape[1], x.shape[2]), 0 if windows is None else windows.shape[-1]
+        near = _wide(grad[..., own:])
+        sums, products = near.sum((1, 2)), (near * x).sum((1, 2))
+        if windows is not None:
+            far = _collect(_wide(grad[..., :own]), (windows.shape[1], windows.shape[2]))
+            sums, products = torch.cat((far.sum((1, 2)), sums), 1), torch.cat(((far * windows).sum((1, 2)), products), 1)
+        turned = products - mean[:, None] * sums  # Σ dy (x - mean)
+        count = size[0] * size[1] * weight.shape[0]
+        along = (-(inverse**3) * (turned * weight).sum(1) / count)[:, None, None, None]  # of x
+        level = (-inverse * (sums * weight).sum(1) / count)[:, None, None, None] - mean[:, None, None, None] * along
+        scale = (inverse[:, None] * weight)[:, None, None]
+        dx = (near * scale[..., own:] + x * along + level).to(x.dtype)
+        dwindows = None
+        if windows is not None:
+            dwindows = far * scale[..., :own] + (windows * along + level) * (_share(size, windows) * size[0] * size[1])
+        return dx, dwindows, (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype), None
+
+
+def _share(size: Pair, windows: Tensor) -> Tensor:
+    """Of the patches of a map, those in each window.   (rows, columns, 1)"""
+    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
