@@ -164,11 +164,12 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
 
 def on_chip(x: Tensor) -> bool:
     """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program."""
-    return kernels is not None and x.is_cuda and x.dtype in HALF and not _leaves()
+    return kernels is not None and x.is_cuda and x.dtype in HALF and not leaves()
 
 
-@torch.compiler.assume_constant_result  # asked while compiling: within a compiled function torch answers that it is exporting even if it is not
-def _leaves() -> bool:
+@torch.compiler.assume_constant_result  # torch 2.11 tells compiled functions that they are being exported: ask outside of them
+def leaves() -> bool:
+    """Whether this is being turned into another program."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
@@ -335,7 +336,7 @@ class ImageNorm(nn.GroupNorm):
         super().__init__(1, dim)
 
     def forward(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        if x.is_cuda:
+        if x.is_cuda and not leaves():
             return self.written_out(x, windows)
         if windows is not None:
             x = torch.cat((spread(windows.to(x.dtype), (x.shape[1], x.shape[2])), x), -1)

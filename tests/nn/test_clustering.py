@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
-from horosphere.nn.clustering import ClusterMixer, ImageNorm, assign, clip, cut, join, pool, similarity, spread
+from horosphere.nn.clustering import ClusterMixer, ImageNorm, assign, clip, cut, join, leaves, pool, similarity, spread
 from tests.nn import clustering_reference
 
 GEOMETRIES = {"E+E": ("euclidean", "euclidean"), "H+H": ("lorentz", "lorentz"), "H window, E patch": ("euclidean", "lorentz")}
@@ -155,6 +155,18 @@ def test_the_norm_written_out_is_torchs(size, windows):
     assert found.is_contiguous()
     for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
         assert_close(a, b)
+
+
+def test_only_an_exported_program_leaves():
+    class Ask(torch.nn.Module):
+        def forward(self, x):
+            return x + leaves()
+
+    x = torch.zeros(1)
+    assert Ask()(x) == 0
+    assert torch.compile(Ask(), backend="eager", fullgraph=True)(x) == 0
+    for strict in (True, False):
+        assert torch.export.export(Ask(), (x,), strict=strict).module()(x) == 1
 
 
 # -- gradients ----------------------------------------------------------------------------------------------------------
