@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
-from horosphere.plots.superposition_heads import MARKERS, draw_widths
+from horosphere.plots.superposition_heads import MARKERS, draw_losses, draw_widths
 from horosphere.superposition.published import published
 from horosphere.superposition.results import Rows, Setting, settings
 from horosphere.superposition.theory import strong_exponent, weak_exponent
@@ -126,13 +126,16 @@ def draw_density(rows: Rows) -> Figure | None:
             for series, points in published("fig7a").items():
                 if abs(float(series) - gamma) < 5e-3:
                     _published(panels[0], points, i)
-        panels[0].set(xlabel="mean number of active features", yscale="log")
+        panels[0].set(xlabel="mean number of active features")
+        draw_losses(panels[0])
         _finish_panel(panels[0], "m = 63; hollow: published", "loss")
         here = sorted((s for s in found if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
         for i, setting in enumerate(here):
             _power_law(panels[1], setting, i, f"E = {setting.density:.3g}")
         draw_widths(panels[1], np.array([10, 100]))
         _finish_panel(panels[1], "γ = -0.56", "loss")
+        for axes in panels:
+            axes.legend(labelcolor=INK, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the points: they fill the picture
     return figure
 
 

@@ -139,10 +139,16 @@ def draw_widths(axes: Axes, widths: np.ndarray) -> None:
     """Logarithmic axes with plain numbers; widths at powers of two."""
     powers = 2.0 ** np.arange(np.floor(np.log2(widths.min())), np.ceil(np.log2(widths.max())) + 1)
     inside = powers[(powers >= widths.min() / 1.2) & (powers <= widths.max() * 1.2)]
-    axes.set(xscale="log", yscale="log", xlabel="width m")
+    axes.set(xscale="log", xlabel="width m")
     axes.set_xticks(inside if len(inside) > 1 else np.unique(widths))
     axes.set_xticks([], minor=True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda x, _: f"{x:g}")
-    axes.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else "")  # where a picture spans less than two decades
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    draw_losses(axes)
     axes.grid()
+
+
+def draw_losses(axes: Axes) -> None:
+    """A logarithmic y-axis with plain numbers."""
+    axes.set(yscale="log")
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axes.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else "")  # where a picture spans less than two decades
