@@ -248,7 +248,7 @@ class ClusterMixer(nn.Module):
             features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
 
         even = height % cells[0] == 0 and width % cells[1] == 0
-        if fuse and size == _extent(size, grid) and self._fusible() and on_chip(features_values):
+        if fuse and self._fusible() and on_chip(features_values):
             how = (self.heads, self.windows, self.side, SHORTEST)
             patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
             patch_assignment = None

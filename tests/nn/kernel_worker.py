@@ -180,6 +180,7 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
         {"heads": 1, "width": 16, "size": 7, "windows": 1, "centres": 16, "window_centres": 0},  # cells that overlap
         {"heads": 1, "width": 16, "size": 10, "windows": 2, "centres": 4, "window_centres": 4},  # and with a window level beside them
+        {"heads": 1, "width": 16, "size": 9, "windows": 4, "centres": 4, "window_centres": 4},  # windows that reach beyond the map, some wholly
         {"heads": 1, "width": 40, "size": 24, "windows": 2, "centres": 9, "window_centres": 1},  # on a map of another shape, in chunks
     ]
     for shape in shapes:

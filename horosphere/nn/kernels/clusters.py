@@ -36,22 +36,21 @@ def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore
 
 
 @triton.jit
-def _inside(n, m, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Whether patch n of a window lies in the cell of centre m, as adaptive pooling has them."""
+def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Whether patch n of a window, of which this many rows and columns are on the map, lies in the cell of centre m, as adaptive pooling has them."""
     y, x, row, column = n // WIDE, n % WIDE, m // SIDE, m % SIDE
-    down = (y >= row * TALL // SIDE) & (y < ((row + 1) * TALL + SIDE - 1) // SIDE)
-    across = (x >= column * WIDE // SIDE) & (x < ((column + 1) * WIDE + SIDE - 1) // SIDE)
-    return down & across & (n < TALL * WIDE) & (m < SIDE * SIDE)
+    down = (y >= row * TALL // SIDE) & (y < ((row + 1) * TALL + SIDE - 1) // SIDE) & (y < rows)
+    across = (x >= column * WIDE // SIDE) & (x < ((column + 1) * WIDE + SIDE - 1) // SIDE) & (x < columns)
+    return down & across & (m < SIDE * SIDE)
 
 
 @triton.jit
-def _cell(M: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """How many patches lie in each cell.   (M)"""
-    m = tl.arange(0, M)
+def _cell(m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """How many patches lie in the cell of centre m."""
     row, column = m // SIDE, m % SIDE
-    tall = ((row + 1) * TALL + SIDE - 1) // SIDE - row * TALL // SIDE
-    wide = ((column + 1) * WIDE + SIDE - 1) // SIDE - column * WIDE // SIDE
-    return (tall * wide).to(tl.float32)
+    tall = tl.minimum(((row + 1) * TALL + SIDE - 1) // SIDE, rows) - row * TALL // SIDE
+    wide = tl.minimum(((column + 1) * WIDE + SIDE - 1) // SIDE, columns) - column * WIDE // SIDE
+    return (tl.maximum(tall, 0) * tl.maximum(wide, 0)).to(tl.float32)
 
 
 @triton.jit
@@ -62,33 +61,42 @@ def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):  # type: ignore[no-unt
 
 
 @triton.jit
-def _place(n, window, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where patch n of a window lies in the map of its image. With a side for tall and wide: a window's centre among all of them."""
-    return (window // WINDOWS * TALL + n // WIDE) * WINDOWS * WIDE + window % WINDOWS * WIDE + n % WIDE
+def _on_map(window, DOWN: tl.constexpr, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """How many rows and columns of a window: the last ones may reach beyond the map."""
+    if DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE:
+        return TALL, WIDE
+    return tl.minimum(DOWN - window // WINDOWS * TALL, TALL), tl.minimum(ACROSS - window % WINDOWS * WIDE, WIDE)
 
 
 @triton.jit
-def _load(ptr, place, n, d, STRIDE: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+def _place(n, window, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where patch n of a window lies in a map that is so wide. With a side for tall and wide: a window's centre among all of them."""
+    return (window // WINDOWS * TALL + n // WIDE) * ACROSS + window % WINDOWS * WIDE + n % WIDE
+
+
+@triton.jit
+def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows of a head, 0 where there are none.   (N, W)"""
     at = ptr + place[:, None] * STRIDE + d[None, :]
-    if COUNT % N == 0 and WIDTH == W:
+    if ALL and WIDTH == W:
         return tl.load(at)
-    return tl.load(at, mask=(n < COUNT)[:, None] & (d < WIDTH)[None, :], other=0.0)
+    return tl.load(at, mask=here[:, None] & (d < WIDTH)[None, :], other=0.0)
 
 
 @triton.jit
-def _store(ptr, x, place, n, d, STRIDE: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
     at = ptr + place[:, None] * STRIDE + d[None, :]
-    if COUNT % N == 0 and WIDTH == W:
+    if ALL and WIDTH == W:
         tl.store(at, x)
     else:
-        tl.store(at, x, mask=(n < COUNT)[:, None] & (d < WIDTH)[None, :])
+        tl.store(at, x, mask=here[:, None] & (d < WIDTH)[None, :])
 
 
 @triton.jit
 def _means(  # type: ignore[no-untyped-def]
-    joint_ptr, window, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr,
-    CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
+    joint_ptr, window, rows, columns, share, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
+    TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
+    ALL: tl.constexpr,
 ):  # fmt: skip
     """Of the cells of a window, features and values; and features and values of the last chunk.   (M, W), (M, W), (N, W), (N, W)"""
     d, m = tl.arange(0, W), tl.arange(0, M)
@@ -98,102 +106,116 @@ def _means(  # type: ignore[no-untyped-def]
     v = tl.zeros((N, W), joint_ptr.dtype.element_ty)
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
-        place = _place(n, window, WINDOWS, TALL, WIDE)
-        f = _load(joint_ptr, place, n, d, 2 * HEADS * WIDTH, TALL * WIDE, WIDTH, N, W)
-        v = _load(joint_ptr + HEADS * WIDTH, place, n, d, 2 * HEADS * WIDTH, TALL * WIDE, WIDTH, N, W)
-        inside = _inside(n[None, :], m[:, None], TALL, WIDE, SIDE).to(f.dtype)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        f = _load(joint_ptr, place, here, d, 2 * HEADS * WIDTH, WIDTH, W, ALL)
+        v = _load(joint_ptr + HEADS * WIDTH, place, here, d, 2 * HEADS * WIDTH, WIDTH, W, ALL)
+        inside = _inside(n[None, :], m[:, None], rows, columns, TALL, WIDE, SIDE).to(f.dtype)
         mean_f = tl.dot(inside, f, mean_f, input_precision="ieee")
         mean_v = tl.dot(inside, v, mean_v, input_precision="ieee")
-    share = 1.0 / _cell(M, TALL, WIDE, SIDE)
     return mean_f * share[:, None], mean_v * share[:, None], f, v
 
 
 @triton.jit
 def _assignment(  # type: ignore[no-untyped-def]
-    f, unit_c, scale, bias_ptr, n, m, BIASED: tl.constexpr, COUNT: tl.constexpr, CENTRES: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
-    SHORTEST: tl.constexpr,
+    f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED: tl.constexpr, EVEN: tl.constexpr, M: tl.constexpr, SHORTEST: tl.constexpr,
+    ALL: tl.constexpr,
 ):  # fmt: skip
     """A of a chunk, and the inverse lengths of its features.   (N, W), (M, W) -> (N, M), (N)"""
     wide = f.to(tl.float32)
     inverse_f = tl.rsqrt(tl.maximum(tl.sum(wide * wide, 1), SHORTEST * SHORTEST))
     logits = tl.dot(f, tl.trans(unit_c.to(f.dtype)), input_precision="ieee") * (scale * inverse_f)[:, None]
-    if BIASED:  # -inf for centres that are not there
+    if BIASED:
         at = bias_ptr + n[:, None] * M + m[None, :]
-        logits += (tl.load(at) if COUNT % N == 0 else tl.load(at, mask=(n < COUNT)[:, None], other=0.0)).to(tl.float32)
-    elif CENTRES < M:
-        logits = tl.where((m < CENTRES)[None, :], logits, -1e30)
+        logits += (tl.load(at) if ALL else tl.load(at, mask=here[:, None], other=0.0)).to(tl.float32)
+    if not (BIASED and EVEN):  # there the bias is -inf
+        logits = tl.where(exists[None, :], logits, -1e30)
     A = tl.exp(logits - tl.max(logits, 1)[:, None])
     share = 1.0 / tl.sum(A, 1)
-    if COUNT % N:
-        share = tl.where(n < COUNT, share, 0.0)
+    if not ALL:
+        share = tl.where(here, share, 0.0)
     return A * share[:, None], inverse_f
 
 
 @triton.jit
 def _clusters_forward(  # type: ignore[no-untyped-def]
-    joint_ptr, scale_ptr, bias_ptr, out_ptr, means_ptr, BIASED: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
-    TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
-    W: tl.constexpr,
+    joint_ptr, scale_ptr, bias_ptr, out_ptr, means_ptr, BIASED: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
+    CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     inner: tl.constexpr = HEADS * WIDTH
-    patches: tl.constexpr = TALL * WIDE
-    centres: tl.constexpr = SIDE * SIDE
+    centres: tl.constexpr = WINDOWS * WINDOWS * SIDE * SIDE
+    even: tl.constexpr = DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE
+    all_patches: tl.constexpr = even and TALL * WIDE % N == 0
+    all_centres: tl.constexpr = SIDE * SIDE == M
     d, m = tl.arange(0, W), tl.arange(0, M)
     image, window, head = _program(HEADS, WINDOWS)
-    joint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
-    out_ptr += image * WINDOWS * WINDOWS * patches * inner + head * WIDTH
-    means_ptr += image * WINDOWS * WINDOWS * centres * 2 * inner + head * WIDTH
-    bias_ptr += (window * HEADS + head) * patches * M
+    joint_ptr += image * DOWN * ACROSS * 2 * inner + head * WIDTH
+    out_ptr += image * DOWN * ACROSS * inner + head * WIDTH
+    means_ptr += image * centres * 2 * inner + head * WIDTH
+    bias_ptr += (window * HEADS + head) * TALL * WIDE * M
     scale = tl.load(scale_ptr).to(tl.float32)
+    rows, columns = _on_map(window, DOWN, ACROSS, WINDOWS, TALL, WIDE)
+    cell = _cell(m, rows, columns, TALL, WIDE, SIDE)
+    exists, share = (m < SIDE * SIDE) & (cell > 0), 1.0 / tl.maximum(cell, 1.0)
+    centre = _place(m, window, WINDOWS * SIDE, WINDOWS, SIDE, SIDE)
 
-    mean_f, mean_v, f, v = _means(joint_ptr, window, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
-    centre = _place(m, window, WINDOWS, SIDE, SIDE)
-    _store(means_ptr, mean_f, centre, m, d, 2 * inner, centres, WIDTH, M, W)
-    _store(means_ptr + inner, mean_v, centre, m, d, 2 * inner, centres, WIDTH, M, W)
+    mean_f, mean_v, f, v = _means(
+        joint_ptr, window, rows, columns, share, ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches
+    )  # fmt: skip
+    _store(means_ptr, mean_f, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres)
+    _store(means_ptr + inner, mean_v, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres)
     unit_c, _inverse_c = _unit(mean_f, SHORTEST)
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
     A = tl.zeros((N, M), tl.float32)
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
         if CHUNKS > 1:
-            place = _place(n, window, WINDOWS, TALL, WIDE)
-            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
-        A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+            f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
+        A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
         total += tl.sum(A, 0)
         gathered = tl.dot(tl.trans(A.to(v.dtype)), v, gathered, input_precision="ieee")
     gathered = gathered / total[:, None]
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
-        place = _place(n, window, WINDOWS, TALL, WIDE)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
         if CHUNKS > 1:
-            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+            f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
         out = tl.dot(A.to(f.dtype), gathered.to(f.dtype), input_precision="ieee")
-        _store(out_ptr, out, place, n, d, inner, patches, WIDTH, N, W)
+        _store(out_ptr, out, place, here, d, inner, WIDTH, W, all_patches)
 
 
 @triton.jit
 def _clusters_backward(  # type: ignore[no-untyped-def]
-    joint_ptr, scale_ptr, bias_ptr, grad_ptr, dmeans_ptr, djoint_ptr, dscale_ptr, dlogits_ptr, BIASED: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
-    CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
+    joint_ptr, scale_ptr, bias_ptr, grad_ptr, dmeans_ptr, djoint_ptr, dscale_ptr, dlogits_ptr, BIASED: tl.constexpr, DOWN: tl.constexpr,
+    ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr,
+    SHORTEST: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     inner: tl.constexpr = HEADS * WIDTH
-    patches: tl.constexpr = TALL * WIDE
-    centres: tl.constexpr = SIDE * SIDE
+    centres: tl.constexpr = WINDOWS * WINDOWS * SIDE * SIDE
+    even: tl.constexpr = DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE
+    all_patches: tl.constexpr = even and TALL * WIDE % N == 0
+    all_centres: tl.constexpr = SIDE * SIDE == M
     dtype = joint_ptr.dtype.element_ty
     d, m = tl.arange(0, W), tl.arange(0, M)
     image, window, head = _program(HEADS, WINDOWS)
-    joint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
-    djoint_ptr += image * WINDOWS * WINDOWS * patches * 2 * inner + head * WIDTH
-    grad_ptr += image * WINDOWS * WINDOWS * patches * inner + head * WIDTH
-    dmeans_ptr += image * WINDOWS * WINDOWS * centres * 2 * inner + head * WIDTH
-    bias_ptr += (window * HEADS + head) * patches * M
-    dlogits_ptr += tl.program_id(0).to(tl.int64) * patches * M
+    joint_ptr += image * DOWN * ACROSS * 2 * inner + head * WIDTH
+    djoint_ptr += image * DOWN * ACROSS * 2 * inner + head * WIDTH
+    grad_ptr += image * DOWN * ACROSS * inner + head * WIDTH
+    dmeans_ptr += image * centres * 2 * inner + head * WIDTH
+    bias_ptr += (window * HEADS + head) * TALL * WIDE * M
+    dlogits_ptr += tl.program_id(0).to(tl.int64) * TALL * WIDE * M
     scale = tl.load(scale_ptr).to(tl.float32)
+    rows, columns = _on_map(window, DOWN, ACROSS, WINDOWS, TALL, WIDE)
+    cell = _cell(m, rows, columns, TALL, WIDE, SIDE)
+    exists, share = (m < SIDE * SIDE) & (cell > 0), 1.0 / tl.maximum(cell, 1.0)
+    centre = _place(m, window, WINDOWS * SIDE, WINDOWS, SIDE, SIDE)
 
-    mean_f, mean_v, f, v = _means(joint_ptr, window, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W)
+    mean_f, mean_v, f, v = _means(
+        joint_ptr, window, rows, columns, share, ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches
+    )  # fmt: skip
     unit_c, inverse_c = _unit(mean_f, SHORTEST)
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
     dgathered = tl.zeros((M, W), tl.float32)
@@ -201,12 +223,12 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     grad = tl.zeros((N, W), dtype)
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
-        place = _place(n, window, WINDOWS, TALL, WIDE)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
         if CHUNKS > 1:
-            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
-        grad = _load(grad_ptr, place, n, d, inner, patches, WIDTH, N, W).to(dtype)
-        A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+            f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
+        grad = _load(grad_ptr, place, here, d, inner, WIDTH, W, all_patches).to(dtype)
+        A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
         total += tl.sum(A, 0)
         turned_A = tl.trans(A.to(dtype))
         gathered = tl.dot(turned_A, v, gathered, input_precision="ieee")
@@ -219,60 +241,60 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     df, dv = tl.zeros((N, W), tl.float32), tl.zeros((N, W), tl.float32)
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
-        place = _place(n, window, WINDOWS, TALL, WIDE)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
         if CHUNKS > 1:
-            f = _load(joint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            v = _load(joint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            grad = _load(grad_ptr, place, n, d, inner, patches, WIDTH, N, W).to(dtype)
-            A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, BIASED, patches, centres, N, M, SHORTEST)
+            f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            grad = _load(grad_ptr, place, here, d, inner, WIDTH, W, all_patches).to(dtype)
+            A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
         dA = tl.dot(grad, tl.trans(gathered.to(dtype)), input_precision="ieee")
         dA = tl.dot(v, tl.trans(dgathered.to(dtype)), dA, input_precision="ieee") - dtotal[None, :]
         dL = A * (dA - tl.sum(A * dA, 1)[:, None])
         if BIASED:
             at = dlogits_ptr + n[:, None] * M + m[None, :]
-            if patches % N == 0:
-                tl.store(at, dL)
+            if TALL * WIDE % N == 0:
+                tl.store(at, dL)  # 0 beyond the map
             else:
-                tl.store(at, dL, mask=(n < patches)[:, None])
+                tl.store(at, dL, mask=(n < TALL * WIDE)[:, None])
         dv = tl.dot(A.to(dtype), dgathered.to(dtype), input_precision="ieee")
         dL = (dL * inverse_f[:, None]).to(dtype)
         turned = tl.dot(tl.trans(dL), f, turned, input_precision="ieee")
         df = tl.dot(dL, unit_c.to(dtype), input_precision="ieee")
         df = scale * _unit_backward(df, f.to(tl.float32) * inverse_f[:, None], inverse_f, SHORTEST)
         if CHUNKS > 1:  # kept until the gradients of the means are known
-            _store(djoint_ptr, df, place, n, d, 2 * inner, patches, WIDTH, N, W)
-            _store(djoint_ptr + inner, dv, place, n, d, 2 * inner, patches, WIDTH, N, W)
+            _store(djoint_ptr, df, place, here, d, 2 * inner, WIDTH, W, all_patches)
+            _store(djoint_ptr + inner, dv, place, here, d, 2 * inner, WIDTH, W, all_patches)
     tl.store(dscale_ptr + tl.program_id(0), tl.sum(turned * unit_c))
 
-    centre = _place(m, window, WINDOWS, SIDE, SIDE)
-    share = 1.0 / _cell(M, TALL, WIDE, SIDE)
     dmean_f = _unit_backward(scale * turned, unit_c, inverse_c, SHORTEST) * inverse_c[:, None]
-    dmean_f += _load(dmeans_ptr, centre, m, d, 2 * inner, centres, WIDTH, M, W).to(tl.float32)
-    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m, d, 2 * inner, centres, WIDTH, M, W).to(tl.float32)
+    dmean_f += _load(dmeans_ptr, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
+    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
     dmean_f = (dmean_f * share[:, None]).to(dtype)
     dmean_v = (dmean_v * share[:, None]).to(dtype)
     if CHUNKS > 1:
         tl.debug_barrier()  # what the other threads kept
     for k in range(CHUNKS):
         n = k * N + tl.arange(0, N)
-        place = _place(n, window, WINDOWS, TALL, WIDE)
+        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
         if CHUNKS > 1:
-            df = _load(djoint_ptr, place, n, d, 2 * inner, patches, WIDTH, N, W).to(tl.float32)
-            dv = _load(djoint_ptr + inner, place, n, d, 2 * inner, patches, WIDTH, N, W).to(tl.float32)
-        inside = _inside(n[:, None], m[None, :], TALL, WIDE, SIDE).to(dtype)
+            df = _load(djoint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches).to(tl.float32)
+            dv = _load(djoint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches).to(tl.float32)
+        inside = _inside(n[:, None], m[None, :], rows, columns, TALL, WIDE, SIDE).to(dtype)
         df = tl.dot(inside, dmean_f, df, input_precision="ieee")
         dv = tl.dot(inside, dmean_v, dv, input_precision="ieee")
-        _store(djoint_ptr, df, place, n, d, 2 * inner, patches, WIDTH, N, W)
-        _store(djoint_ptr + inner, dv, place, n, d, 2 * inner, patches, WIDTH, N, W)
+        _store(djoint_ptr, df, place, here, d, 2 * inner, WIDTH, W, all_patches)
+        _store(djoint_ptr + inner, dv, place, here, d, 2 * inner, WIDTH, W, all_patches)
 
 
 def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float, backward: bool) -> tuple[int, tuple[Any, ...], int]:
     """How many programs; what the kernels are written for; how many warps."""
-    tall, wide, width = joint.shape[1] // windows, joint.shape[2] // windows, joint.shape[3] // (2 * heads)
+    (down, across), width = joint.shape[1:3], joint.shape[3] // (2 * heads)
+    tall, wide = -(-down // windows), -(-across // windows)
     patches, centres, channels = (max(SMALLEST, block_of(count)) for count in (tall * wide, side * side, width))
     patches = min(patches, CHUNK, CHUNK * 32 // channels)
     chunks, warps = -(-tall * wide // patches), min(8, patches // SMALLEST, max(1, patches * centres // PAIRS[backward]))
-    return joint.shape[0] * windows * windows * heads, (heads, width, windows, tall, wide, side, shortest, chunks, patches, centres, channels), warps
+    sizes = (down, across, heads, width, windows, tall, wide, side, shortest, chunks, patches, centres, channels)
+    return joint.shape[0] * windows * windows * heads, sizes, warps
 
 
 @operator("clusters_forward")
@@ -325,7 +347,7 @@ class _Clusters(torch.autograd.Function):
 def clusters(joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float) -> tuple[Tensor, Tensor]:
     """g, and the means of cells.   (B, H, W, 2·heads·w), (1), (windows², heads, side², patches) -> (B, H, W, heads·w), (B, cells, cells, 2·heads·w)
 
-    `joint`: features, then values. Windows must cut the map evenly.
+    `joint`: features, then values. Where windows do not cut the map evenly, the last ones reach beyond it, and so does the bias.
     """
     filled = None if bias is None else _filled(bias, joint)
     out: tuple[Tensor, Tensor] = apply(_Clusters, _clusters_forward_op, joint.contiguous(), scale, filled, heads, windows, side, shortest)
