@@ -157,6 +157,20 @@ def test_the_norm_written_out_is_torchs(size, windows):
         assert_close(a, b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("windows", [None, (2, 2)])
+def test_the_norm_written_out_compiles_with_its_gradient(windows, dtype):
+    torch.manual_seed(0)
+    norm = ImageNorm(5 if windows else 3)
+    far = torch.randn(2, *windows, 2, requires_grad=True) if windows else None
+    near = torch.randn(2, 6, 5, 3).to(dtype).requires_grad_()
+    inputs = [*norm.parameters(), near, *([far] if far is not None else [])]
+    compiled = torch.compile(norm.written_out, backend="aot_eager", fullgraph=True)
+    both = [torch.autograd.grad(f(near, far).float().square().sum(), inputs) for f in (norm.written_out, compiled)]
+    for a, b in zip(*both, strict=True):
+        assert_close(a, b)
+
+
 def test_only_an_exported_program_leaves():
     class Ask(torch.nn.Module):
         def forward(self, x):
