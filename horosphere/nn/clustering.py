@@ -370,9 +370,7 @@ class _Norm(torch.autograd.Function):
         scale = (inverse[:, None] * weight)[:, None, None]
         shift = bias - mean[:, None, None, None] * scale
         near = torch.addcmul(shift[..., own:], x, scale[..., own:])
-        near = (
-            near if near.dtype == x.dtype else near.to(x.dtype)
-        )  # with a cast to its own dtype torch 2.11 compiles no gradient
+        near = near if near.dtype == x.dtype else near.to(x.dtype)  # with a cast to its own dtype torch 2.11 compiles no gradient
         if windows is None:
             return near
         return torch.cat((spread(torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype), size), near), -1)
