@@ -173,16 +173,13 @@ def _hub(model: str) -> Fetch:
 
 def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
     """A run of `horosphere train` that is not exported yet: its last checkpoint."""
-    from horosphere.train.checkpoint import latest
-    from horosphere.train.engine import CHECKPOINTS, RUN
+    from horosphere.train.engine import RUN, last_checkpoint
 
     if (about := fetch(RUN)) is None:
         raise UserError(f"{folder}: no model (it has neither config.json nor {RUN}). Give a folder made by save_pretrained or `horosphere train`.")
     if not isinstance(recipe := _json(about).get("recipe"), dict) or not isinstance(config := recipe.get("config"), dict):
         raise UserError(f"{about}: no run of a language model, which alone has a head. Give another folder.")
-    if (checkpoint := latest(folder / CHECKPOINTS)) is None:
-        raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
-    parts = sorted(checkpoint.glob("model-*.safetensors"))
+    parts = sorted(last_checkpoint(folder).glob("model-*.safetensors"))
     holder = {name: str(part.relative_to(folder)) for part in parts for name in _handle(part).keys()}  # noqa: SIM118 (a handle, not a dict)
     return _Files(str(folder), fetch, {"model_type": "helm", **config}, holder)
 

@@ -24,7 +24,7 @@ from horosphere.models.hcformer import HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, world
-from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult
+from horosphere.train.engine import RUN, EngineConfig, FitResult, last_checkpoint, read_run
 from horosphere.train.images import (
     CLASSES,
     FROM_DATA,
@@ -420,24 +420,12 @@ def load_dense(run: str | Path) -> TrainedDense:
         network = dense_model(about, about["class_count"])
         load_weights(network, folder / WEIGHTS)
     else:
-        path = checkpoint.latest(folder / CHECKPOINTS)
-        if path is None:
-            raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
-        network = _from_checkpoint(path, about)
+        network = _from_checkpoint(last_checkpoint(folder), about)
     return TrainedDense(network.eval(), classes, about["size"], about["model"] == DETECTION)
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """The recipe of a run, from its run.json."""
-    try:
-        recipe = json.loads((folder / RUN).read_text(encoding="utf-8"))["recipe"]
-        if not {"model", "backbone", "image_size", "class_count"} <= recipe.keys():
-            raise LookupError("it is no run of a model of pixels or objects")
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: no folder made by `horosphere train` (it has no {RUN}); check the path") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{folder / RUN}: a damaged file ({error}); train the model again") from error
-    return dict(recipe)
+    return read_run(folder, "a model of pixels or objects", {"model", "backbone", "image_size", "class_count"})
 
 
 def _from_checkpoint(path: Path, about: dict[str, Any]) -> nn.Module:

@@ -450,3 +450,26 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in tree.items():
         found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return found
+
+
+# -- what a run left --------------------------------------------------------------------------------------------------
+
+
+def read_run(folder: Path, what: str, holds: set[str]) -> dict[str, Any]:
+    """The recipe of a run, from its run.json. `what` it must be a run of, as which its recipe `holds` these."""
+    try:
+        recipe = json.loads((folder / RUN).read_text(encoding="utf-8"))["recipe"]
+        if not holds <= recipe.keys():
+            raise LookupError(f"it is no run of {what}")
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder}: no folder made by `horosphere train` (it has no {RUN}); check the path") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{folder / RUN}: a damaged file ({error}); train the model again") from error
+    return dict(recipe)
+
+
+def last_checkpoint(folder: Path) -> Path:
+    found = checkpoint.latest(folder / CHECKPOINTS)
+    if found is None:
+        raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
+    return found

@@ -30,7 +30,7 @@ from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, world
-from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, Task, fit
+from horosphere.train.engine import RUN, EngineConfig, FitResult, Task, fit, last_checkpoint, read_run
 from horosphere.train.read_ahead import ReadAhead
 from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
@@ -402,24 +402,12 @@ def load_images(run: str | Path) -> TrainedImages:
         network = _empty(about)
         load_weights(network, folder / WEIGHTS)
     else:
-        path = checkpoint.latest(folder / CHECKPOINTS)
-        if path is None:
-            raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
-        network = _from_checkpoint(path, about)
+        network = _from_checkpoint(last_checkpoint(folder), about)
     return TrainedImages(network.eval(), classes, tree, about["size"], Augmentation(**about["augmentation"]))
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """The recipe of a run, from its run.json."""
-    try:
-        recipe = json.loads((folder / RUN).read_text(encoding="utf-8"))["recipe"]
-        if not {"model", "size", "ema", "classes", "augmentation"} <= recipe.keys():
-            raise LookupError("it is no run of a model of pictures")
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: no folder made by `horosphere train` (it has no {RUN}); check the path") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{folder / RUN}: a damaged file ({error}); train the model again") from error
-    return dict(recipe)
+    return read_run(folder, "a model of pictures", {"model", "size", "ema", "classes", "augmentation"})
 
 
 def _empty(about: dict[str, Any]) -> nn.Module:

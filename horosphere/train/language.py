@@ -27,7 +27,7 @@ from horosphere.geometry.manifold import learned_curvature
 from horosphere.nn import Experts, Router, document_mask
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, whole, world
-from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit
+from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit, last_checkpoint, read_run
 from horosphere.train.progress import Update, progress
 from horosphere.train.recipe import build, read_recipe
 
@@ -243,7 +243,7 @@ def autocast(device: torch.device | str) -> torch.autocast:
 
 def run_corpus(run: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus:
     """What a run was trained on, and what was held out."""
-    about = _about(Path(run))["recipe"]
+    about = _about(Path(run))
     corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
     same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
     if not same or {"train": len(corpus.train), "valid": len(corpus.valid)} != about["tokens"]:
@@ -300,11 +300,8 @@ def load(run: str | Path) -> tuple[HelmForCausalLM, PreTrainedTokenizerFast]:
     else:
         from horosphere.models.helm import HelmConfig
 
-        path = checkpoint.latest(folder / CHECKPOINTS)
-        about = _about(folder)["recipe"]
-        if path is None:
-            raise UserError(f"{folder}: the run has no checkpoint yet; let it train on with --resume")
-        model = _from_checkpoint(path, HelmConfig(**about["config"]))
+        about = _about(folder)
+        model = _from_checkpoint(last_checkpoint(folder), HelmConfig(**about["config"]))
     tokenizer = load_tokenizer(folder)
     known = max(tokenizer.get_vocab().values()) + 1
     if known > model.config.vocab_size:
@@ -313,16 +310,7 @@ def load(run: str | Path) -> tuple[HelmForCausalLM, PreTrainedTokenizerFast]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """run.json of a language model's run."""
-    try:
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        if not {"config", "data", "tokens"} <= run["recipe"].keys():
-            raise LookupError("it is no run of a language model")
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: no folder made by `horosphere train` (it has no {RUN}); check the path") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{folder / RUN}: a damaged file ({error}); train the model again") from error
-    return dict(run)
+    return read_run(folder, "a language model", {"config", "data", "tokens"})
 
 
 def _exported(folder: Path) -> HelmForCausalLM:
