@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ SWEPT = "hcformer-small"
 PROFILED = ("hcformer-medium", "swin_t")
 SIZES = (224, 384, 512, 768, 1024)
 LONGEST = 12  # kernels of a profile that are named
-PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
+PRODUCTS = ("triton_tem", "gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
 WITH_WEIGHTS = {torch.ops.aten.convolution, torch.ops.aten.addmm, torch.ops.aten.mm}
 KINDS = ("training", "inference")
 
@@ -164,7 +165,7 @@ class Worker:
     def answer(self) -> Any:
         try:
             return self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise SystemExit("a model's process ended: see its error above") from None
 
 
@@ -172,8 +173,12 @@ def workers(jobs: Sequence[Job], device: str, mode: str) -> dict[Job, Worker]:
     """All of them, compiled and ready."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")  # of each
     found = {job: Worker(job, device, mode) for job in jobs}
-    for worker in tqdm(found.values(), desc="compiling", leave=False):
-        worker.answer()
+    waiting = {worker.pipe: worker for worker in found.values()}
+    with tqdm(total=len(found), desc="compiling", leave=False) as bar:
+        while waiting:
+            for pipe in connection.wait(list(waiting)):
+                waiting.pop(pipe).answer()  # type: ignore[call-overload]
+                bar.update()
     return found
 
 
@@ -188,7 +193,7 @@ def turns(found: dict[Job, Worker], kind: str, rounds: int, times: int) -> dict[
 
 def kind_of(kernel: str) -> str:
     """products: of matrices, and convolutions; fused: what the compiler and we wrote."""
-    if kernel.startswith(("triton_", "_clusters")):
+    if kernel.startswith(("triton_", "_clusters")) and "triton_tem" not in kernel:  # a template of the compiler's is a product
         return "fused"
     return "products" if any(mark in kernel for mark in PRODUCTS) else "other"
 

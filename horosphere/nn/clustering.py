@@ -16,11 +16,11 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
 from horosphere.geometry.manifold import HALF, full_precision
+from horosphere.nn.once import once
 from horosphere.nn.slots import kernels
 
 SHORTEST = 1e-4  # of a vector that has a direction; features come from a norm and are about 1. Below, the cosine fades, and its gradient stays finite
@@ -162,9 +162,26 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
     return _cells(size[0], down, grid[0], like).amax(1)[:, None] * _cells(size[1], across, grid[1], like).amax(1)
 
 
-def on_chip(x: Tensor) -> bool:
-    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program."""
-    return kernels is not None and x.is_cuda and x.dtype in HALF and not leaves()
+def on_chip(x: Tensor, usual: bool) -> bool:
+    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program.
+
+    On maps of the `usual` size, or in compiled blocks: kernels are compiled for each size, which takes seconds.
+    """
+    return (
+        kernels is not None
+        and x.is_cuda
+        and x.dtype in HALF
+        and (usual or torch.compiler.is_compiling())
+        and x.stride(0) < 2**31  # their offsets within an image
+        and not leaves()
+        and _new_enough(x.get_device())
+    )
+
+
+@torch.compiler.assume_constant_result
+def _new_enough(device: int) -> bool:
+    """Older cards have less memory on a chip than the kernels take."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @torch.compiler.assume_constant_result  # torch 2.11 tells compiled functions that they are being exported: ask outside of them
@@ -212,7 +229,7 @@ class ClusterMixer(nn.Module):
         shift: bool = False,
     ):
         super().__init__()
-        self.heads, self.shift, self.hard = heads, shift, assignment == "hard"
+        self.heads, self.size, self.shift, self.hard = heads, size, shift, assignment == "hard"
         self.windows, self.side = windows, side(centres, "patch_centres")
         self.window_side = side(window_centres, "window_centres") if window_centres else 0
         self.patch_manifold, self.window_manifold = geometry(patch_geometry, width, curvature), geometry(window_geometry, width, curvature)
@@ -248,7 +265,7 @@ class ClusterMixer(nn.Module):
             features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
 
         even = height % cells[0] == 0 and width % cells[1] == 0
-        if fuse and self._fusible() and on_chip(features_values):
+        if fuse and self._fusible() and on_chip(features_values, usual=size == (self.size, self.size)):
             how = (self.heads, self.windows, self.side, SHORTEST)
             patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
             patch_assignment = None
@@ -376,7 +393,7 @@ class _Norm(torch.autograd.Function):
         return torch.cat((spread(torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype), size), near), -1)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, windows, weight, mean, inverse = ctx.saved_tensors
         size, own = (x.shape[1], x.shape[2]), 0 if windows is None else windows.shape[-1]

@@ -171,6 +171,12 @@ def test_the_norm_written_out_compiles_with_its_gradient(windows, dtype):
         assert_close(a, b)
 
 
+def test_the_norm_written_out_refuses_a_second_derivative():
+    x = torch.randn(1, 4, 4, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(ImageNorm(3).written_out(x).sum(), x, create_graph=True)
+
+
 def test_only_an_exported_program_leaves():
     class Ask(torch.nn.Module):
         def forward(self, x):

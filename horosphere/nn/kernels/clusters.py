@@ -1,7 +1,7 @@
 """The clustering of patches within their windows (nn/clustering.py, flat and soft), a program for each window and head of an image.
 
-Means of cells are the centres, patches are assigned to them by cosine, gathered, and given back: everything between the projection and g stays on
-the chip. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Windows of more than
+Means of cells are the centres, patches are assigned to them by cosine, gathered, and given back: nothing between the projection and g goes to
+memory. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Windows of more than
 CHUNK patches are read in chunks; what a second pass over them needs is computed again, and so is the assignment in backward.
 """
 
@@ -12,11 +12,11 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
+from horosphere.nn.once import once
 
-SMALLEST, CHUNK = 16, 256  # patches at once: the least that tensor cores take, the most that registers hold with 64 centres of 32 channels
+SMALLEST, CHUNK = 16, 256  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
 PAIRS = (1024, 512)  # of patches and centres, a warp: forward and backward
 STAGES = 1  # of loads under way: with more, several chunks need more shared memory than small cards have
 
@@ -292,6 +292,8 @@ def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float, 
     tall, wide = -(-down // windows), -(-across // windows)
     patches, centres, channels = (max(SMALLEST, block_of(count)) for count in (tall * wide, side * side, width))
     patches = min(patches, CHUNK, CHUNK * 32 // channels)
+    if backward and centres == 64 and tall * wide > patches:
+        patches = min(patches, 128)  # several chunks of 256 take more tensor memory than a B200 has
     chunks, warps = -(-tall * wide // patches), min(8, patches // SMALLEST, max(1, patches * centres // PAIRS[backward]))
     sizes = (down, across, heads, width, windows, tall, wide, side, shortest, chunks, patches, centres, channels)
     return joint.shape[0] * windows * windows * heads, sizes, warps
@@ -324,7 +326,7 @@ def _clusters_backward_op(
 
 
 def _filled(bias: Tensor, like: Tensor) -> Tensor:
-    """Patch by centre, in half precision as the logits are, with -inf where the kernels' block of centres has none."""
+    """Patch by centre, in half precision: its part of memory is not small; with -inf where the kernels' block of centres has none."""
     return F.pad(bias.mT.to(like.dtype), (0, max(SMALLEST, block_of(bias.shape[2])) - bias.shape[2]), value=float("-inf")).contiguous()
 
 
@@ -336,7 +338,7 @@ class _Clusters(torch.autograd.Function):
         return _clusters_forward_op(joint, scale, bias, *sizes)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor, dmeans: Tensor) -> tuple[Tensor | None, ...]:
         joint, scale, bias = ctx.saved_tensors
         djoint, dscale, dlogits = _clusters_backward_op(joint, scale, bias, grad.contiguous(), dmeans.contiguous(), *ctx.sizes)

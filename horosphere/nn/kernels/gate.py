@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator, rows_of
+from horosphere.nn.once import once
 
 # -- gate: silu(s·g)·(s·u) with its time, s one factor a row (√(c/c_e) of an expert) --------------------------------------
 
@@ -87,7 +87,7 @@ class _Gate(torch.autograd.Function):
         return _gate_forward_op(joint, factor, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         joint, factor = ctx.saved_tensors
         djoint, dfactor = _gate_backward_op(joint, factor, rows_of(grad), ctx.c)

@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from horosphere.geometry.manifold import HALF
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
+from horosphere.nn.once import once
 
 # -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles -------------------------
 
@@ -185,7 +185,7 @@ class _Heads(torch.autograd.Function):
         return _heads_forward_op(u, cos, sin, scale, query, start, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         u, cos, sin, scale = ctx.saved_tensors
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
@@ -281,7 +281,7 @@ class _QueriesKeysValues(torch.autograd.Function):
         return _queries_keys_values_forward_op(u, cos, sin, scale, heads, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         u, cos, sin, scale = ctx.saved_tensors
         dq, dk, dv = (g if g.stride(-1) == 1 else g.contiguous() for g in grads)
@@ -395,7 +395,7 @@ class _KeysValues(torch.autograd.Function):
         return _keys_values_forward_op(kv, key, nope, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, dk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
         kv, key = ctx.saved_tensors
         dk, dv = (g if g.stride(-1) == 1 else g.contiguous() for g in (dk, dv))
@@ -468,7 +468,7 @@ class _Centre(torch.autograd.Function):
         return _centre_forward_op(z, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
         return _centre_backward_op(z, grad.contiguous(), ctx.c), None

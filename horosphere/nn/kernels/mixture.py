@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator, warps_of
+from horosphere.nn.once import once
 
 # -- mixture: the centroid of a token's experts, read where the grouped product left them -------------------------------
 
@@ -168,7 +168,7 @@ class _Mixture(torch.autograd.Function):
         return _mixture_forward_op(y, place, weight, factor, shared, shared_factor, scale, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, place, weight, factor, shared, shared_factor = ctx.saved_tensors
         dy, dweight, dfactor, dshared, dshared_factor = _mixture_backward_op(

@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from horosphere.nn.kernels.launch import PROGRAMS, apply, block_of, launch, operator, rows_of, warps_of
+from horosphere.nn.once import once
 
 # -- norm: x -> [√(1/c + |y|²)/√n, y], y = γ·x/√(mean x² + ε) ------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class _Norm(torch.autograd.Function):
         return _norm_forward_op(x, weight, c, eps), x.view_as(x)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor | None, fork: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         if grad is None:
@@ -168,7 +168,7 @@ class _Residual(torch.autograd.Function):
         return _residual_forward_op(x, y, w, scale, c)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, y, w = ctx.saved_tensors
         dx, dy, dw = _residual_backward_op(x, y, w, rows_of(grad), ctx.scale, ctx.c)
@@ -287,7 +287,7 @@ class _ResidualNorm(torch.autograd.Function):
         return _residual_norm_forward_op(x, y, w, weight, scale, c, eps)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor, fork: Tensor) -> tuple[Tensor | None, ...]:
         x, y, w, weight = ctx.saved_tensors
         dx, dy, dw, shares = _residual_norm_backward_op(x, y, w, weight, rows_of(grad), rows_of(fork), ctx.scale, ctx.c, ctx.eps)

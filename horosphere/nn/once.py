@@ -1,0 +1,25 @@
+"""Gradients that are written by hand."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+
+def once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """For the backward of an autograd.Function that has no derivative itself: asked for one, it refuses.
+
+    torch's once_differentiable, which compiled functions need, lets some through in eager mode, with a wrong answer: a gradient by `autograd.grad`
+    never comes to the place that would refuse it.
+    """
+    first = once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *grads: Any) -> Any:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # within backward: create_graph=True
+            raise RuntimeError("CUDA kernels have no second derivative: take it on the CPU")
+        return first(ctx, *grads)
+
+    return run
