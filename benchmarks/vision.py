@@ -43,7 +43,7 @@ SWEPT = "hcformer-small"
 PROFILED = ("hcformer-medium", "swin_t")
 SIZES = (224, 384, 512, 768, 1024)
 LONGEST = 12  # kernels of a profile that are named
-PRODUCTS = ("triton_tem", "gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
+PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
 WITH_WEIGHTS = {torch.ops.aten.convolution, torch.ops.aten.addmm, torch.ops.aten.mm}
 KINDS = ("training", "inference")
 
@@ -84,14 +84,14 @@ def gmacs(model: nn.Module) -> dict[str, float]:
 # -- in the process of a model ------------------------------------------------------------------------------------------------
 
 
-def steps(job: Job, device: str, mode: str) -> dict[str, Callable[[], Any]]:
+def steps(job: Job, device: str) -> dict[str, Callable[[], Any]]:
     """A training step and one of inference: compiled on a GPU, as they are elsewhere."""
     model = job.model().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     if device == "cuda":
         for unit in units(model):
-            unit.compile(fullgraph=True, dynamic=False, mode=mode)
+            unit.compile(fullgraph=True, dynamic=False)
     x = torch.randn(job.batch, 3, job.size, job.size, device=device).to(memory_format=torch.channels_last)
     batch = {"x": x, "y": torch.randint(1000, (job.batch,), device=device)}
 
@@ -132,11 +132,11 @@ def kernels(step: Callable[[], Any], device: str, times: int) -> dict[str, float
     return dict(sorted(taken.items(), key=lambda item: -item[1]))
 
 
-def serve(pipe: Any, job: Job, device: str, mode: str) -> None:
+def serve(pipe: Any, job: Job, device: str) -> None:
     """Compile; then do what is asked for, (seconds or kernels, kind of step, times), as long as the first process lives."""
     torch.backends.cudnn.benchmark = True
     torch._dynamo.config.recompile_limit = VARIANTS
-    known = steps(job, device, mode)
+    known = steps(job, device)
     for kind in job.kinds:
         seconds(known[kind], device, WARM_UPS + 1)
     pipe.send("ready")
@@ -153,9 +153,9 @@ def serve(pipe: Any, job: Job, device: str, mode: str) -> None:
 
 
 class Worker:
-    def __init__(self, job: Job, device: str, mode: str):
+    def __init__(self, job: Job, device: str):
         self.pipe, theirs = multiprocessing.Pipe()
-        multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, job, device, mode), daemon=True).start()
+        multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, job, device), daemon=True).start()
         theirs.close()  # so that a process that ends is an end of file here
 
     def ask(self, *what: Any) -> Any:
@@ -169,10 +169,10 @@ class Worker:
             raise SystemExit("a model's process ended: see its error above") from None
 
 
-def workers(jobs: Sequence[Job], device: str, mode: str) -> dict[Job, Worker]:
+def workers(jobs: Sequence[Job], device: str) -> dict[Job, Worker]:
     """All of them, compiled and ready."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")  # of each
-    found = {job: Worker(job, device, mode) for job in jobs}
+    found = {job: Worker(job, device) for job in jobs}
     waiting = {worker.pipe: worker for worker in found.values()}
     with tqdm(total=len(found), desc="compiling", leave=False) as bar:
         while waiting:
@@ -193,7 +193,7 @@ def turns(found: dict[Job, Worker], kind: str, rounds: int, times: int) -> dict[
 
 def kind_of(kernel: str) -> str:
     """products: of matrices, and convolutions; fused: what the compiler and we wrote."""
-    if kernel.startswith(("triton_", "_clusters")) and "triton_tem" not in kernel:  # a template of the compiler's is a product
+    if kernel.startswith(("triton_", "_clusters")):
         return "fused"
     return "products" if any(mark in kernel for mark in PRODUCTS) else "other"
 
@@ -246,7 +246,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="a few small images, to see that the script runs")
     parser.add_argument("--only", default="", help="models whose name contains this, beside swin_t")
-    parser.add_argument("--mode", default="default", help="of torch.compile: default, max-autotune-no-cudagraphs, …")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=7, help="in which the models take turns (default 7)")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON, with all kernels of the profile")
@@ -261,7 +260,7 @@ def main() -> None:
     compared = [Job(name, batch, size) for name in names]
     ours = [job for job in compared if job.name in SHARED]
     swept = [Job(SWEPT, max(1, pixels // s**2), s, kinds=("inference",)) for s in sizes if args.smoke or args.only in SWEPT]
-    found = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device, args.mode)
+    found = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device)
     taken = {kind: turns(found, kind, rounds, times) for kind in KINDS}
     result: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "batch": batch}
     result["throughput"] = throughput(compared, taken)

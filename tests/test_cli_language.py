@@ -22,7 +22,6 @@ from horosphere.cli import main
 from horosphere.train import language
 from horosphere.train.language import load
 from tests.command_line import runner
-from tests.graph_commands import everything
 from tests.train.tiny_language import SMALL, TEXTS, lines, write_text
 
 ROOT = Path(__file__).parents[1]
@@ -47,22 +46,6 @@ def home(tmp_path_factory):
 @pytest.fixture
 def run(home, capsys):
     return runner(capsys)
-
-
-@pytest.fixture
-def refused(run):
-    """The one line that refuses a command; nothing was written."""
-
-    def refused(*words):
-        before = everything()
-        code, out, err = run(*words)
-        assert (code, out) == (2, "")
-        assert err.startswith("horosphere: ")
-        assert err.count("\n") == 1
-        assert everything() == before
-        return err
-
-    return refused
 
 
 def weights(folder):

@@ -140,6 +140,11 @@ def _collect(x: Tensor, windows: Pair) -> Tensor:
     return x.unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1)).sum((2, 4))
 
 
+def _share(size: Pair, windows: Tensor) -> Tensor:
+    """Of the patches of a map, those in each window.   (rows, columns, 1)"""
+    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
+
+
 def _shares(size: int, windows: int, like: Tensor) -> Tensor:
     """Of the rows of a map, those in each row of windows, which may reach beyond it.   (windows)"""
     each = -(-size // windows)
@@ -412,8 +417,3 @@ class _Norm(torch.autograd.Function):
         if windows is not None:
             dwindows = far * scale[..., :own] + (windows * along + level) * (_share(size, windows) * size[0] * size[1])
         return dx, dwindows, (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype), None
-
-
-def _share(size: Pair, windows: Tensor) -> Tensor:
-    """Of the patches of a map, those in each window.   (rows, columns, 1)"""
-    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]

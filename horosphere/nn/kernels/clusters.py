@@ -75,6 +75,15 @@ def _place(n, window, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.cons
 
 
 @triton.jit
+def _patches(  # type: ignore[no-untyped-def]
+    k, window, rows, columns, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """Of chunk k: their numbers in the window, where they lie in the map, and whether they are on it.   (N), (N), (N)"""
+    n = k * N + tl.arange(0, N)
+    return n, _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+
+
+@triton.jit
 def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows of a head, 0 where there are none.   (N, W)"""
     at = ptr + place[:, None] * STRIDE + d[None, :]
@@ -105,8 +114,7 @@ def _means(  # type: ignore[no-untyped-def]
     f = tl.zeros((N, W), joint_ptr.dtype.element_ty)
     v = tl.zeros((N, W), joint_ptr.dtype.element_ty)
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         f = _load(joint_ptr, place, here, d, 2 * HEADS * WIDTH, WIDTH, W, ALL)
         v = _load(joint_ptr + HEADS * WIDTH, place, here, d, 2 * HEADS * WIDTH, WIDTH, W, ALL)
         inside = _inside(n[None, :], m[:, None], rows, columns, TALL, WIDE, SIDE).to(f.dtype)
@@ -168,8 +176,7 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
     A = tl.zeros((N, M), tl.float32)
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
@@ -178,8 +185,7 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
         gathered = tl.dot(tl.trans(A.to(v.dtype)), v, gathered, input_precision="ieee")
     gathered = gathered / total[:, None]
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
@@ -222,8 +228,7 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     A, inverse_f = tl.zeros((N, M), tl.float32), tl.zeros((N,), tl.float32)
     grad = tl.zeros((N, W), dtype)
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
@@ -240,8 +245,7 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     turned = tl.zeros((M, W), tl.float32)  # Σ_i dL_ij f_i
     df, dv = tl.zeros((N, W), tl.float32), tl.zeros((N, W), tl.float32)
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
@@ -274,8 +278,7 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     if CHUNKS > 1:
         tl.debug_barrier()  # what the other threads kept
     for k in range(CHUNKS):
-        n = k * N + tl.arange(0, N)
-        place, here = _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
+        n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             df = _load(djoint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches).to(tl.float32)
             dv = _load(djoint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches).to(tl.float32)
