@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONG, WEAK = -5 / 9, 1 / 3  # the γ of the published figures
+PUBLISHED_DENSITIES = (1, 1.811, 3.432, 5.053, 7.485)  # of the series of figure 7b, which are named by their colours there
 
 
 def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
@@ -132,8 +133,11 @@ def draw_density(rows: Rows) -> Figure | None:
         here = sorted((s for s in found if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
         for i, setting in enumerate(here):
             _power_law(panels[1], setting, i, f"E = {setting.density:.3g}")
+            for density, points in zip(PUBLISHED_DENSITIES, published("fig7b").values(), strict=True):
+                if abs(density - setting.density) < 5e-3:
+                    _published(panels[1], points, i)
         draw_widths(panels[1], np.array([10, 100]))
-        _finish_panel(panels[1], "γ = -0.56", "loss")
+        _finish_panel(panels[1], "γ = -0.56; hollow: published", "loss")
         for axes in panels:
             axes.legend(labelcolor=INK, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the points: they fill the picture
     return figure

@@ -43,6 +43,12 @@ def test_published_points_stand_beside_ours():
     assert len(hollow[0].get_xdata()) == 17  # the published series of γ = -0.556
 
 
+def test_figure_7_has_the_published_points_of_its_densities():
+    against_density, against_width = FIGURES["figure-7"](made(densities=(1.0, 1.811, 3.0), gammas=(-5 / 9,), widths=(10, 63, 100))).axes
+    assert sum(line.get_fillstyle() == "none" for line in against_density.lines) == 1  # γ = -0.556
+    assert sum(line.get_fillstyle() == "none" for line in against_width.lines) == 2  # 3.0 was not published
+
+
 def test_figure_1_has_a_panel_for_each_regime_that_was_run():
     strong = [row for row in FILLS["figure-1"] if row["gamma"] < 0]
     assert [axes.get_title("left") for axes in FIGURES["figure-1"](strong).axes] == ["strong: γ = -1"]
