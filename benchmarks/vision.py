@@ -5,9 +5,9 @@
 
 Blocks are compiled one by one and a step is replayed as a CUDA graph, as the training engine does it: what is measured is the GPU, not the host.
 A training step is forward and backward of the loss; no paths are dropped. Every model has a process of its own, so that all are compiled at once;
-then they take turns in rounds, alone on the GPU, and numbers are medians. GMACs are those of one image of 224 pixels: "layers" counts layers with
-weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's: above 1, a model turns its work
-into images faster than Swin-T does.
+then they take turns in rounds, alone on the GPU, and numbers are medians. GMACs are those of one image of 224 pixels by a model's formulas: "layers"
+counts layers with weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's: above 1, a
+model turns its work into images faster than Swin-T does.
 """
 
 import argparse
@@ -41,7 +41,7 @@ UNIT = "swin_t"
 SHARED = ("hcformer-nano", "hcformer-medium")  # whose window level's share is measured: the smallest and the largest
 SWEPT = "hcformer-small"
 PROFILED = ("hcformer-medium", "swin_t")
-SIZES = (224, 384, 512, 768, 1024)
+SIZES, IMAGES = (224, 384, 512, 768, 1024), 32
 LONGEST = 12  # kernels of a profile that are named
 PRODUCTS = ("gemm", "nvjet", "cutlass", "xmma", "cudnn", "conv", "flash", "fmha", "::mm", "::addmm", "::bmm")
 WITH_WEIGHTS = {torch.ops.aten.convolution, torch.ops.aten.addmm, torch.ops.aten.mm}
@@ -225,9 +225,9 @@ def windows(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[dic
 
 
 def sweep(jobs: Sequence[Job], taken: dict[Job, float]) -> dict[str, float]:
-    """Inference at growing sizes, with as many images at once as make up the same number of pixels: a linear cost is a constant one per pixel."""
+    """Inference of the same number of images at growing sizes: a linear cost is a constant one per pixel."""
     found = {str(job.size): 1e9 * taken[job] / (job.batch * job.size**2) for job in jobs}
-    print(f"\n{'inference, ns/pixel':24}" + "".join(f"{f'{size} px':>10}" for size in found))
+    print(f"\n{f'inference of {jobs[0].batch}, ns/pixel':24}" + "".join(f"{f'{size} px':>10}" for size in found))
     print(f"{jobs[0].name:24}" + "".join(f"{t:10.2f}" for t in found.values()), flush=True)
     return found
 
@@ -253,13 +253,13 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not args.smoke:
         parser.error("no GPU here: pass --smoke for a toy run")
-    full = (args.batch, 224, SIZES, 64 * 224**2, args.rounds, 10)
-    batch, size, sizes, pixels, rounds, times = (2, 64, (64, 96), 2 * 96**2, 1, 1) if args.smoke else full
+    full = (args.batch, 224, SIZES, IMAGES, args.rounds, 10)
+    batch, size, sizes, images, rounds, times = (2, 64, (64, 96), 2, 1, 1) if args.smoke else full
     names = ["hcformer-nano", UNIT] if args.smoke else [n for n in (*OURS, *THEIRS) if args.only in n or n == UNIT]
 
     compared = [Job(name, batch, size) for name in names]
     ours = [job for job in compared if job.name in SHARED]
-    swept = [Job(SWEPT, max(1, pixels // s**2), s, kinds=("inference",)) for s in sizes if args.smoke or args.only in SWEPT]
+    swept = [Job(SWEPT, images, s, kinds=("inference",)) for s in sizes if args.smoke or args.only in SWEPT]
     found = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device)
     taken = {kind: turns(found, kind, rounds, times) for kind in KINDS}
     result: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "batch": batch}

@@ -129,15 +129,9 @@ def spread(windows: Tensor, size: Pair) -> Tensor:
     """One vector a window to its patches.   (B, rows, columns, C) -> (B, H, W, C)"""
     rows, columns = windows.shape[1:3]
     down, across = _extent(size, (rows, columns))
-    x = windows[:, :, None, :, None].expand(-1, -1, down // rows, -1, across // columns, -1)
-    return x.flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
-
-
-def _collect(x: Tensor, windows: Pair) -> Tensor:
-    """The transpose of `spread`: sums over windows.   (B, H, W, C) -> (B, rows, columns, C)"""
-    down, across = _extent((x.shape[1], x.shape[2]), windows)
-    x = F.pad(x, (0, 0, 0, across - x.shape[2], 0, down - x.shape[1]))
-    return x.unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1)).sum((2, 4))
+    x = windows[:, :, :, None].expand(-1, -1, -1, across // columns, -1).flatten(2, 3)
+    x = x[:, :, None].expand(-1, -1, down // rows, -1, -1).flatten(1, 2)  # one axis after the other: so are the sums of the gradient, which is faster
+    return x[:, : size[0], : size[1]]
 
 
 def _share(size: Pair, windows: Tensor) -> Tensor:
@@ -167,18 +161,22 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
     return _cells(size[0], down, grid[0], like).amax(1)[:, None] * _cells(size[1], across, grid[1], like).amax(1)
 
 
+def on_cuda(x: Tensor) -> bool:
+    """Whether forms that suit a GPU serve: there, and not on the way to another program."""
+    return x.is_cuda and not leaves()
+
+
 def on_chip(x: Tensor, usual: bool) -> bool:
-    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32), and not on the way to another program.
+    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32).
 
     On maps of the `usual` size, or in compiled blocks: kernels are compiled for each size, which takes seconds.
     """
     return (
         kernels is not None
-        and x.is_cuda
+        and on_cuda(x)
         and x.dtype in HALF
         and (usual or torch.compiler.is_compiling())
         and x.stride(0) < 2**31  # their offsets within an image
-        and not leaves()
         and _new_enough(x.get_device())
     )
 
@@ -281,10 +279,16 @@ class ClusterMixer(nn.Module):
         if self.window_side:
             whole = centres if even else features_values  # means of equal cells are means of the map, and a fraction of its size to read
             window, window_assignment = self._window_level(whole, features_values, size)
-        mixed = self.norm(patch, window)
-        if self.shift:
-            mixed = mixed.roll(self._half(size), (1, 2))
-        return self.fc(mixed), patch_assignment, window_assignment
+        y = self._read_apart(patch, window) if on_cuda(patch) else self.fc(self.norm(patch, window))
+        return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
+
+    def _read_apart(self, patch: Tensor, window: Tensor | None) -> Tensor:
+        """FC(Norm([g_window, g_patch])) with the part of a window computed once for all its patches. On the CPU we stay with the formula."""
+        near, far = self.norm.written_out(patch, window)
+        if far is None:
+            return self.fc(near)
+        of_window, of_patch = self.fc.weight.split((far.shape[-1], near.shape[-1]), 1)
+        return F.linear(near, of_patch) + spread(F.linear(far, of_window, self.fc.bias), (near.shape[1], near.shape[2]))
 
     def _fusible(self) -> bool:
         """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres."""
@@ -358,16 +362,19 @@ class ImageNorm(nn.GroupNorm):
         super().__init__(1, dim)
 
     def forward(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        if x.is_cuda and not leaves():
-            return self.written_out(x, windows)
         if windows is not None:
             x = torch.cat((spread(windows.to(x.dtype), (x.shape[1], x.shape[2])), x), -1)
+        if on_cuda(x):
+            return self.written_out(x)[0]
         return super().forward(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
-    def written_out(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        """The same for CUDA, where torch's own norm lays channels first and what follows is read across. On the CPU that one is faster."""
-        out: Tensor = _Norm.apply(x, windows, self.weight, self.bias, self.eps)
-        return out
+    def written_out(self, x: Tensor, windows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Channels of x (B, H, W, C) and of windows (B, rows, columns, C'), apart.
+
+        For CUDA, where torch's own norm lays channels first and what follows is read across. On the CPU that one is faster.
+        """
+        found = _Norm.apply(x, windows, self.weight, self.bias, self.eps)
+        return (found, None) if windows is None else found
 
 
 class _Norm(torch.autograd.Function):
@@ -377,11 +384,11 @@ class _Norm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, windows: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, windows: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> Any:
         variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
-        size, own = (x.shape[1], x.shape[2]), 0
+        own = 0
         if windows is not None:
-            own, share = windows.shape[-1], _share(size, windows)
+            own, share = windows.shape[-1], _share((x.shape[1], x.shape[2]), windows)
             part = own / (own + x.shape[-1])
             far = (windows * share).sum((1, 2)).mean(-1)
             far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
@@ -391,29 +398,31 @@ class _Norm(torch.autograd.Function):
         ctx.save_for_backward(x, windows, weight, mean, inverse)
         scale = (inverse[:, None] * weight)[:, None, None]
         shift = bias - mean[:, None, None, None] * scale
-        near = torch.addcmul(shift[..., own:], x, scale[..., own:])
-        near = near if near.dtype == x.dtype else near.to(x.dtype)  # with a cast to its own dtype torch 2.11 compiles no gradient
-        if windows is None:
-            return near
-        return torch.cat((spread(torch.addcmul(shift[..., :own], windows, scale[..., :own]).to(x.dtype), size), near), -1)
+        near = _like(x, torch.addcmul(shift[..., own:], x, scale[..., own:]))
+        return near if windows is None else (near, _like(x, torch.addcmul(shift[..., :own], windows, scale[..., :own])))
 
     @staticmethod
     @once
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, far: Tensor | None = None) -> tuple[Tensor | None, ...]:
         x, windows, weight, mean, inverse = ctx.saved_tensors
-        size, own = (x.shape[1], x.shape[2]), 0 if windows is None else windows.shape[-1]
-        near = _wide(grad[..., own:])
+        near, own = _wide(grad), 0
         sums, products = near.sum((1, 2)), (near * x).sum((1, 2))
-        if windows is not None:
-            far = _collect(_wide(grad[..., :own]), (windows.shape[1], windows.shape[2]))
+        if far is not None:
+            far, own = _wide(far), far.shape[-1]
             sums, products = torch.cat((far.sum((1, 2)), sums), 1), torch.cat(((far * windows).sum((1, 2)), products), 1)
         turned = products - mean[:, None] * sums  # Σ dy (x - mean)
-        count = size[0] * size[1] * weight.shape[0]
+        patches = x.shape[1] * x.shape[2]
+        count = patches * weight.shape[0]
         along = (-(inverse**3) * (turned * weight).sum(1) / count)[:, None, None, None]  # of x
         level = (-inverse * (sums * weight).sum(1) / count)[:, None, None, None] - mean[:, None, None, None] * along
         scale = (inverse[:, None] * weight)[:, None, None]
         dx = (near * scale[..., own:] + x * along + level).to(x.dtype)
         dwindows = None
-        if windows is not None:
-            dwindows = far * scale[..., :own] + (windows * along + level) * (_share(size, windows) * size[0] * size[1])
+        if far is not None:
+            dwindows = far * scale[..., :own] + (windows * along + level) * (_share((x.shape[1], x.shape[2]), windows) * patches)
         return dx, dwindows, (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype), None
+
+
+def _like(x: Tensor, y: Tensor) -> Tensor:
+    """y in the dtype of x. Out of a cast to the dtype it has, torch 2.11 compiles no gradient."""
+    return y if y.dtype == x.dtype else y.to(x.dtype)

@@ -1,8 +1,8 @@
 """The clustering of patches within their windows (nn/clustering.py, flat and soft), a program for each window and head of an image.
 
 Means of cells are the centres, patches are assigned to them by cosine, gathered, and given back: nothing between the projection and g goes to
-memory. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Windows of more than
-CHUNK patches are read in chunks; what a second pass over them needs is computed again, and so is the assignment in backward.
+memory. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Large windows are read
+in chunks; what a second pass over them needs is computed again, and so is the assignment in backward.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ from torch import Tensor
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 from horosphere.nn.once import once
 
-SMALLEST, CHUNK = 16, 256  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
-PAIRS = (1024, 512)  # of patches and centres, a warp: forward and backward
+SMALLEST, LARGEST = 16, 256  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
+SHARE = 64  # patches of a warp; half as many where it keeps more than 16 centres for long. This and the sizes of chunks as measured on an H200
 STAGES = 1  # of loads under way: with more, several chunks need more shared memory than small cards have
 
 
@@ -294,10 +294,11 @@ def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float, 
     (down, across), width = joint.shape[1:3], joint.shape[3] // (2 * heads)
     tall, wide = -(-down // windows), -(-across // windows)
     patches, centres, channels = (max(SMALLEST, block_of(count)) for count in (tall * wide, side * side, width))
-    patches = min(patches, CHUNK, CHUNK * 32 // channels)
-    if backward and centres == 64 and tall * wide > patches:
-        patches = min(patches, 128)  # several chunks of 256 take more tensor memory than a B200 has
-    chunks, warps = -(-tall * wide // patches), min(8, patches // SMALLEST, max(1, patches * centres // PAIRS[backward]))
+    whole, many = patches <= min(LARGEST, LARGEST * 32 // channels), centres > 16
+    if not whole:
+        patches = 128 if many else 64
+    share = (SHARE // 2 if many and (backward or not whole) else SHARE) * 32 // max(32, channels)
+    chunks, warps = -(-tall * wide // patches), max(1, patches // share)
     sizes = (down, across, heads, width, windows, tall, wide, side, shortest, chunks, patches, centres, channels)
     return joint.shape[0] * windows * windows * heads, sizes, warps
 
