@@ -190,6 +190,21 @@ def test_read_apart_is_the_formula(size, window_centres, shift, monkeypatch):
         assert_close(a, b)
 
 
+def test_a_layer_in_place_of_the_read_out_is_asked(monkeypatch):
+    """As adapters for fine-tuning do it."""
+
+    class Adapted(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + x.sum(-1, keepdim=True)
+
+    m, x = mixer(), image(6, 6)
+    m.fc.__class__ = Adapted
+    expected = m(x)
+    monkeypatch.setattr(clustering, "on_cuda", lambda x: True)
+    monkeypatch.setattr(clustering, "on_chip", lambda *_, **__: False)
+    assert_close(m(x), expected)
+
+
 def test_the_norm_written_out_refuses_a_second_derivative():
     x = torch.randn(1, 4, 4, 3, requires_grad=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
