@@ -284,7 +284,7 @@ class ClusterMixer(nn.Module):
         return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
 
     def _read_apart(self, patch: Tensor, window: Tensor | None) -> Tensor:
-        """FC(Norm([g_window, g_patch])) with the part of a window computed once for all its patches. On the CPU the formula stands: work is counted there."""
+        """FC(Norm([g_window, g_patch])), the part of a window once for all its patches. On the CPU the formula stands: work is counted there."""
         near, far = self.norm.written_out(patch, window)
         if far is None:
             return self.fc(near)
