@@ -283,6 +283,8 @@ def _tree_of(classes: Sequence[str]) -> ClassTree | None:
 
 
 def _arrays(path: Path) -> _Found:
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path}: no readable .npz (not a zip archive); make or download it again")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -197,6 +197,11 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
+def _watched(layer: nn.Module) -> bool:
+    """Whether someone hears of its calls, so that it must be called."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
 def side(centres: int, what: str) -> int:
     """√centres: they lie on a square grid."""
     if centres < 1 or isqrt(centres) ** 2 != centres:
@@ -279,7 +284,7 @@ class ClusterMixer(nn.Module):
         if self.window_side:
             whole = centres if even else features_values  # means of equal cells are means of the map, and a fraction of its size to read
             window, window_assignment = self._window_level(whole, features_values, size)
-        apart = on_cuda(patch) and type(self.fc) is nn.Linear  # and not what an adapter put in its place
+        apart = on_cuda(patch) and type(self.fc) is nn.Linear and not any(_watched(layer) for layer in (self.fc, self.norm))
         y = self._read_apart(patch, window) if apart else self.fc(self.norm(patch, window))
         return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
 

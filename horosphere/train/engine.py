@@ -260,7 +260,10 @@ class _Loop:
         self.timed += 1
 
     def report(self, done: int, stop: bool) -> None:
-        """What is due after this many steps. Evaluation comes before the checkpoint: a run killed between them does both again."""
+        """What is due after this many steps. Evaluation comes before the checkpoint: a run killed between them does both again.
+
+        Where data cannot be evaluated, what was trained is saved all the same; but for the last step, with which a run is done.
+        """
         config, last = self.config, done == self.config.steps
         log = last or done % config.log_every == 0
         evaluate = last or (config.eval_every is not None and done % config.eval_every == 0)
@@ -280,8 +283,13 @@ class _Loop:
             self.window = self._on_device(numbers)
         aside = time.perf_counter()
         if evaluate:
-            with self._at_rest():
-                self.evaluation = {name: float(value) for name, value in self.task.evaluate(self.model).items()}
+            try:
+                with self._at_rest():
+                    self.evaluation = {name: float(value) for name, value in self.task.evaluate(self.model).items()}
+            except UserError:
+                if save and not last and self.world.size == 1:  # others would wait for this one elsewhere
+                    self._save()
+                raise
             if self.evaluation:
                 self._write({"step": done, **{f"eval_{name}": value for name, value in self.evaluation.items()}})
                 self.say(f"step {done:,}: " + ", ".join(f"{name} {value:.4g}" for name, value in self.evaluation.items()))

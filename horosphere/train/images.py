@@ -25,6 +25,7 @@ from horosphere.data.images import ImageData, Later, open_images
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.measure.hierarchy import ClassTree, class_distances, hierarchy_scores
+from horosphere.models.backbones import create_backbone
 from horosphere.models.hcformer import HCFormer, HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
 from horosphere.optim import RiemannianAdam, param_groups
@@ -36,6 +37,7 @@ from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
+LIBRARIES = ("timm:", "torchvision:")  # names that begin so are theirs, as they are
 UNITS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock", "Mapper")  # HCFormer's, torchvision's, Hi-Mapper's
 PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
@@ -54,7 +56,7 @@ class ImageRecipe:
     """Every choice of a run. In files and on the command line all of them stand in one flat list: these, Augmentation's, EngineConfig's and,
     for HCFormer, its configuration's."""
 
-    model: str  # of models/hcformer.py, or one of TORCHVISION
+    model: str  # of models/hcformer.py, one of TORCHVISION, or timm:NAME, torchvision:NAME
     data: str  # see open_images
     engine: EngineConfig
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -62,6 +64,7 @@ class ImageRecipe:
     download: bool = False  # fetch a set of torchvision's that is not there
     size: int = 224  # pixels a side
     start: str | None = None  # a run of the same network, whose weights this one begins with
+    pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: float | None = 0.9999  # decay of the average of the weights, which is what is evaluated and kept; none: no average
     config: dict[str, Any] = field(default_factory=dict)  # changes of the model's named configuration
@@ -85,6 +88,10 @@ class ImageRecipe:
         for name, rows in (("batch", self.engine.batch), ("micro_batch", self.engine.micro_batch)):
             if self.augmentation.mixes and rows is not None and rows % 2:
                 raise UserError(f"{name}={rows}: mixup and cutmix take pictures in pairs; make it even, or set mixup=0 cutmix=0")
+        if self.start is not None and self.pretrained:
+            raise UserError(f"start={self.start} and pretrained=true: weights come from one of them; leave out the other")
+        if self.pretrained and not self.model.startswith(LIBRARIES):
+            raise UserError(f"pretrained=true: say whose weights, as in model=timm:resnet50 or model=torchvision:resnet50, not model={self.model}")
         model_config(self.model, self.config)
 
     def images(self) -> ImageData:
@@ -94,7 +101,7 @@ class ImageRecipe:
 def is_image_recipe(name: str, settings: Sequence[str] = ()) -> bool:
     """Whether a recipe, by name or .yaml file, trains a model of pictures."""
     model = read_recipe(name, settings).get("model")
-    return isinstance(model, str) and (model.startswith(HCFORMER) or model in TORCHVISION)
+    return isinstance(model, str) and (model.startswith((HCFORMER, *LIBRARIES)) or model in TORCHVISION)
 
 
 def image_recipe_names() -> list[str]:
@@ -105,25 +112,32 @@ def image_recipe_names() -> list[str]:
 
 
 def model_config(name: str, changes: dict[str, Any]) -> Any:
-    """The configuration of an HCFormer under changes; None for a network of torchvision, which has none."""
+    """The configuration of an HCFormer under changes; None for a network of torchvision or timm, which has none."""
     if name.startswith(HCFORMER):
         return hcformer_config(name, **changes)
-    if name not in TORCHVISION:
-        near = difflib.get_close_matches(name, TORCHVISION)
-        raise UserError(f"model={name}: " + (f"did you mean {near[0]}?" if near else f"choose {HCFORMER}-nano, … or {', '.join(TORCHVISION)}"))
+    if name not in TORCHVISION and not name.startswith(LIBRARIES):
+        near = difflib.get_close_matches(name, TORCHVISION, cutoff=0.8)
+        choice = f"choose {HCFORMER}-nano, …, {', '.join(TORCHVISION)}, or say whose it is: timm:{name}, torchvision:{name}"
+        raise UserError(f"model={name}: " + (f"did you mean {near[0]}? Or " if near else "") + choice)
     if changes:
         raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of {HCFORMER}; {name} has none of its own")
     return None
 
 
 def image_model(
-    name: str, classes: int, size: int, changes: dict[str, Any], tree: HiMapperConfig | None = None, start: str | None = None
+    name: str,
+    classes: int,
+    size: int,
+    changes: dict[str, Any],
+    tree: HiMapperConfig | None = None,
+    start: str | None = None,
+    pretrained: bool = False,
 ) -> nn.Module:
     """A network for pictures of size x size, Hi-Mapper around it where there is a tree: (B, 3, size, size) -> (B, classes)
 
-    Its weights are new, or those of the run `start`, whose classifier is kept where the classes are as many.
+    Its weights are new, the published ones, or those of the run `start`, whose classifier is kept where the classes are as many.
     """
-    network = _network(name, classes, size, changes)
+    network = _network(name, classes, size, changes, pretrained)
     if start is not None:
         _begin_with(network, start)
     return network if tree is None else HiMapper(network, classes, tree)
@@ -137,11 +151,15 @@ def _begin_with(network: nn.Module, run: str) -> None:
     network.load_state_dict(fitting, strict=False)
 
 
-def _network(name: str, classes: int, size: int, changes: dict[str, Any]) -> nn.Module:
-    """torchvision's for pictures up to SMALL pixels begin with a 3x3 convolution of stride 1 (and ResNets without pooling), as is usual there."""
+def _network(name: str, classes: int, size: int, changes: dict[str, Any], pretrained: bool) -> nn.Module:
+    """TORCHVISION's for pictures up to SMALL pixels begin with a 3x3 convolution of stride 1 (and ResNets without pooling), as is usual there."""
     config = model_config(name, changes)
     if config is not None:
         return HCFormer(dataclasses.replace(config, num_classes=classes, image_size=size))
+    if name.startswith(LIBRARIES):
+        theirs = _classifying(create_backbone(name, classes, pretrained, any_size=True), classes)
+        _try(theirs, name, size)
+        return theirs
     require_torchvision()
     from torchvision import models  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
@@ -154,6 +172,25 @@ def _network(name: str, classes: int, size: int, changes: dict[str, Any]) -> nn.
         else:
             network.features[0][0] = new
     return cast(nn.Module, network)
+
+
+def _classifying(network: nn.Module, classes: int) -> nn.Module:
+    """Published weights may come with a classifier of their own classes, the last linear layer: a new one in its place."""
+    linears = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    name, last = linears[-1] if linears else ("", None)
+    if last is not None and last.out_features != classes and not hasattr(network, "reset_classifier"):  # timm has seen to it
+        network.set_submodule(name, nn.Linear(last.in_features, classes, bias=last.bias is not None))
+    return network
+
+
+@torch.no_grad()
+def _try(network: nn.Module, name: str, size: int) -> None:
+    """Not every network takes pictures of every size."""
+    try:
+        network.eval()(torch.zeros(1, 3, size, size))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise UserError(f"{name} does not take size={size} ({' '.join(str(error).split())[:120]}): set the size it was made for") from error
+    network.train()
 
 
 class ImageClassifier(nn.Module):
@@ -322,11 +359,13 @@ def train_images(
             raise UserError(
                 f"batch={recipe.engine.batch} for {here.size} processes: mixup and cutmix take pictures in pairs; use a multiple of 2 for each"
             )
-        if here.size > 1:
-            here.from_main(lambda: len(recipe.images().train))  # a download must not happen twice
+        if here.size > 1:  # a download must not happen twice
+            here.from_main(lambda: len(recipe.images().train))
+            here.from_main(lambda: recipe.pretrained and not resume and bool(create_backbone(recipe.model, 1, pretrained=True)))
         data = recipe.images().to(here.device)
         torch.manual_seed(recipe.engine.seed)
-        network = image_model(recipe.model, len(data.classes), recipe.size, recipe.config, recipe.tree, None if resume else recipe.start)
+        begin = (None, False) if resume else (recipe.start, recipe.pretrained)
+        network = image_model(recipe.model, len(data.classes), recipe.size, recipe.config, recipe.tree, *begin)
         if here.device.type == "cuda":
             network = for_cuda(network, here)
         model = ImageClassifier(network, recipe.ema)

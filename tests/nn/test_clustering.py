@@ -205,6 +205,16 @@ def test_a_layer_in_place_of_the_read_out_is_asked(monkeypatch):
     assert_close(m(x), expected)
 
 
+@pytest.mark.parametrize("layer", ["fc", "norm"])
+def test_hooks_on_the_read_out_are_called(layer, monkeypatch):
+    m, x, heard = mixer(), image(6, 6), []
+    getattr(m, layer).register_forward_hook(lambda *_: heard.append(layer))
+    monkeypatch.setattr(clustering, "on_cuda", lambda x: True)
+    monkeypatch.setattr(clustering, "on_chip", lambda *_, **__: False)
+    m(x)
+    assert heard == [layer]
+
+
 def test_the_norm_written_out_refuses_a_second_derivative():
     x = torch.randn(1, 4, 4, 3, requires_grad=True)
     with pytest.raises(RuntimeError, match="no second derivative"):

@@ -357,6 +357,18 @@ def test_resume_needs_a_run(tmp_path):
         train(tmp_path, resume=True)
 
 
+def test_what_was_trained_is_kept_where_an_evaluation_fails(tmp_path):
+    class Unreadable(Flat):
+        def evaluate(self, model):
+            raise UserError("3.png: no readable picture")
+
+    config = EngineConfig(steps=6, batch=8, lr=0.05, eval_every=2, save_every=2)
+    with pytest.raises(UserError, match="no readable picture"):
+        fit(flat_model(), Unreadable(), config, tmp_path / "run", World(), quiet=True)
+    assert checkpoints(tmp_path / "run") == ["step-00000002"]
+    assert fit(flat_model(), Flat(), config, tmp_path / "run", World(), resume=True, quiet=True).step == 6
+
+
 def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
     train(tmp_path / "loud", quiet=False, sample_every=3)
     said = capsys.readouterr()

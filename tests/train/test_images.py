@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
 from horosphere.measure.hierarchy import class_distances, hierarchy_scores
 from horosphere.models.hcformer import HCFORMER
+from horosphere.models.himapper import HiMapper
 from horosphere.train import images as module
 from horosphere.train.distributed import World
 from horosphere.train.engine import EngineConfig
@@ -153,6 +155,49 @@ def test_small_pictures_keep_their_resolution_in_the_opponents(name):
         first.register_forward_pre_hook(lambda m, x, key=key: seen.update({key: x[0].shape}))
         assert network(torch.zeros(2, 3, size, size, device="meta")).shape == (2, 7)
     assert seen["little"][1:].count(32) == seen["large"][1:].count(32) == 2  # stride 1 for 32 pixels, 4 for 128
+
+
+@pytest.mark.parametrize("name", ["timm:test_resnet", "timm:test_vit", "timm:test_efficientnet", "torchvision:resnet18"])
+def test_hi_mapper_is_trained_around_any_network_by_name(name, tmp_path, data):
+    pytest.importorskip(name.partition(":")[0], reason="whose network this is")
+    recipe = replace(tree_recipe(data), model=name, config={}, size=64)
+    result = train_images(recipe, tmp_path / "run", quiet=True, device="cpu")
+    assert result.step == recipe.engine.steps
+    loaded = load_images(tmp_path / "run").network
+    assert isinstance(loaded, HiMapper)
+    assert loaded(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
+
+
+def test_a_published_classifier_of_other_classes_is_replaced(monkeypatch):
+    torchvision = pytest.importorskip("torchvision", reason="networks of torchvision's")
+    published = torchvision.models.resnet18(num_classes=9)
+    monkeypatch.setattr(module, "create_backbone", lambda *_, **__: published)
+    network = image_model("torchvision:resnet18", 4, 64, {}, pretrained=True)
+    assert network is published
+    assert network.fc.out_features == 4
+    assert network.training
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model=resnet18", "pretrained=true"], "pretrained=true: say whose weights, as in model=timm:resnet50"),
+        (["model=timm:resnet18", "pretrained=true", "start=there"], "start=there and pretrained=true"),
+        (["model=timm:resnet18", "drop_path=0.1"], "a setting of hcformer; timm:resnet18 has none"),
+        (["model=efficientnet_b4"], "or say whose it is: timm:efficientnet_b4, torchvision:efficientnet_b4"),
+    ],
+)
+def test_wrong_words_about_networks_of_others(settings, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        ImageRecipe.read("himapper", ["data=a.npz", *settings])
+
+
+def test_networks_of_others_that_are_unknown_or_of_another_size():
+    pytest.importorskip("torchvision", reason="networks of torchvision's")
+    with pytest.raises(UserError, match="torchvision knows no model resnet19: did you mean"):
+        image_model("torchvision:resnet19", 4, 64, {})
+    with pytest.raises(UserError, match=r"torchvision:vit_b_16 does not take size=64 .*: set the size it was made for"):
+        image_model("torchvision:vit_b_16", 4, 64, {})
 
 
 def test_the_average_follows_the_weights_and_answers_in_eval_mode():
