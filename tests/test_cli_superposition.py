@@ -1,12 +1,18 @@
 """The superposition laboratory from the command line: sweeps, fits, predictions, heads; and every mistake in one line."""
 
+import argparse
 import csv
+import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from horosphere import cli
 from tests.command_line import runner
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
@@ -52,9 +58,28 @@ def test_a_part_of_a_published_grid(run, refused):
         rows = list(csv.DictReader(file))
     assert len(rows) == len({tuple(row[name] for name in ("law", "m", "gamma", "bias")) for row in rows}) == 16
     assert {(row["law"], row["m"]) for row in rows} == {(law, m) for law in ("power:0.5", "power:2") for m in ("10", "25")}
-    assert "no run" in refused("sweep", *few, "--widths", "11")
+    assert "--widths 11: grid a has 10, 15, 25, 39, 63, 100" in refused("sweep", *few, "--widths", "10,11")
+    assert "--laws power:3: grid a has power:0, power:0.125," in refused("sweep", *few, "--laws", "power:1,power:3")
+    assert "--gammas 0.4: grid a has -1, -0.7778," in refused("sweep", *few, "--gammas", "0.333,0.4")
+    assert "--densities 2: grid a has 1;" in refused("sweep", *few, "--densities", "1,2")
     assert "--lr" in refused("sweep", *few, "--lr", "0.1")
     assert "must be positive" in refused("sweep", *SMALL, "--lr", "0", "--out", "none")
+
+
+def test_values_are_what_they_mean(run):
+    few = ("--grid", "a", "--steps", "2", "--batch", "16", "--seeds", "1", "--quiet", "--device", "cpu", "--widths", "10,010")
+    assert run("sweep", *few, "--laws", "power:0.50,power:2.0", "--gammas=0.333,0.3330", "--out", "grid")[0] == 0
+    assert run("sweep", *SMALL, "--laws", "power:0.50,linear,power:0.5", "--gammas=0.1,0.10", "--widths", "4,04", "--out", "own")[0] == 0
+    for folder, laws in (("grid", ["power:0.5", "power:2"]), ("own", ["power:0.50", "linear"] * 2)):
+        with open(f"{folder}/results.csv", encoding="utf-8") as file:
+            assert [row["law"] for row in csv.DictReader(file)] == laws
+
+
+def test_runs_that_diverge_are_told(run):
+    code, out, err = run("sweep", *SMALL, "--lr", "1e9", "--out", "out")
+    assert (code, err) == (0, "8 of 8 runs diverged: lower --lr\n")
+    assert "8 runs: out/results.csv" in out
+    assert "diverged" not in run("sweep", *SMALL, "--out", "calm")[2]
 
 
 def test_a_finished_sweep_is_kept_and_read_again(run, refused):
@@ -74,7 +99,11 @@ def test_figures_need_runs_that_fill_one(run, refused):
     assert "figure-3.png" in out
     assert Path("pictures/figure-3.png").is_file()
     assert run("sweep", *SMALL, "--out", "few")[0] == 0
-    assert "fill none of figure-1" in refused("figures", "few")
+    assert "fill none of figure-1" in refused("figures", "few", "--out", "none")
+    assert not Path("none").exists()
+    with open("few/results.csv", "a", encoding="utf-8") as file:
+        file.write("60,4,pow")
+    assert "results.csv line 10: 3 cells for" in refused("figures", "few", "--out", "none")
 
 
 def test_the_published_losses_are_the_default_of_a_fit(run):
@@ -103,6 +132,9 @@ def test_few_sizes_give_a_guess_and_say_so(run):
         (("sweep", "--laws", "power:2", "--densities", "5"), "would be on with p ="),
         (("sweep", "--gammas", "few"), "numbers separated by commas"),
         (("sweep", "--widths", "4,-1"), '"-1" is no width'),
+        (("sweep", "--widths", ","), "--widths: nothing is named"),
+        (("sweep", "--bias", ","), "--bias: nothing is named"),
+        (("widths", ","), "widths: nothing is named"),
         (("sweep", "--n", "20", "--widths", "10,40"), "m = 40 dimensions for n = 20 features"),
         (("sweep", "--bias", "other"), "choose from normal, zero"),
         (("fit", "missing.csv"), "no such file"),
@@ -127,6 +159,33 @@ def test_help_has_an_example(run):
         code, out, _ = run(name, "--help")
         assert code == 0
         assert f"example: horosphere superposition {name}" in " ".join(out.split())
+
+
+def test_examples_are_commands():
+    parser = cli._parser()
+    parts = subcommands(subcommands(parser)["superposition"])
+    examples = [part.epilog.removeprefix("example: ") for part in [subcommands(parser)["superposition"], *parts.values()]]
+    assert len(examples) == 7
+    for example in examples:
+        program, *words = shlex.split(example)
+        args = parser.parse_args(words)
+        assert (program, words[0]) == ("horosphere", "superposition")
+        assert args.run == parts[words[1]].get_default("run")
+
+
+def subcommands(parser):
+    return next(action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+
+
+def test_two_models_of_one_name_are_two(run, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("horosphere.plots.superposition_heads.draw_overlaps", lambda found, path: drawn.extend(found))
+    for folder in ("a/run", "b/run"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "config.json").write_text(json.dumps({"model_type": "llama", "tie_word_embeddings": False, "vocab_size": 48}))
+        save_file({"lm_head.weight": torch.randn(48, 16)}, Path(folder, "model.safetensors"))
+    assert run("analyze", "a/run", "b/run", "--out", "pictures")[0] == 0
+    assert drawn == ["a/run", "b/run"]
 
 
 def test_a_reader_who_has_seen_enough_is_no_mistake():

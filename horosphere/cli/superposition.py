@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ def add_commands(commands: Any) -> None:
     parts = parent.add_subparsers(title="commands", metavar="COMMAND")
 
     sweep = command(
-        parts, "sweep", _sweep, "train a grid of toy models", "horosphere superposition sweep --laws power:1.5 --gammas -0.556,0.333 --seeds 3"
+        parts, "sweep", _sweep, "train a grid of toy models", "horosphere superposition sweep --laws power:1.5 --gammas=-0.556,0.333 --seeds 3"
     )
     sweep.add_argument(
         "--grid", choices=("a", "b", "c", "small"), help="a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small"
@@ -81,22 +83,32 @@ def _sweep(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from horosphere.plots.superposition import draw_figures
+    from horosphere.superposition.frequencies import plain_law
     from horosphere.superposition.results import RESULTS, settings
     from horosphere.superposition.sweep import sweep
     from horosphere.superposition.toy import WIDTHS, Schedule, Toy, grid
 
     require_pictures()
-    laws, widths = args.laws, _widths_of("--widths", args.widths)
+    for name in ("laws", "widths", "densities", "gammas", "bias", "readouts"):
+        if getattr(args, name) == []:
+            raise UserError(f"--{name}: nothing is named; give values separated by commas, or leave it out")
+    spelled: dict[str, str] = {}
+    for law in args.laws or []:
+        spelled.setdefault(plain_law(law), law)  # of two spellings the first
+    laws = list(spelled.values())
+    widths = _widths_of("--widths", args.widths)
     densities, gammas = _numbers("--densities", args.densities), _numbers("--gammas", args.gammas)
     if args.grid:
         if decided := [name for name in ("n", "lr") if getattr(args, name) is not None]:
             raise UserError(f"--{decided[0]}: grid {args.grid} has its own; leave it out, or leave out --grid")
         runs, schedule = grid(args.grid, args.seeds)
-        runs = [run for run in runs if (not laws or run.law in laws) and (not widths or run.m in widths)]
-        runs = [run for run in runs if _among(run.density, densities) and _among(run.gamma, gammas)]
+        chosen: dict[str, list[Any]] = {"laws": list(spelled), "widths": widths, "densities": densities, "gammas": gammas}
+        for (option, wanted), name in zip(chosen.items(), ("law", "m", "density", "gamma"), strict=True):
+            has = list(dict.fromkeys(getattr(run, name) for run in runs))
+            if strange := [value for value in wanted if not any(_same(value, known) for known in has)]:
+                raise UserError(f"--{option} {_short(strange[0])}: grid {args.grid} has {', '.join(map(_short, has))}; choose from these")
+            runs = [run for run in runs if not wanted or any(_same(value, getattr(run, name)) for value in wanted)]
         runs = [replace(run, bias=bias, readout=readout) for readout in args.readouts for bias in args.bias for run in runs]
-        if not runs:
-            raise UserError(f"grid {args.grid} has no run with all of these --laws, --widths, --densities and --gammas")
     else:
         schedule = Schedule()
         runs = [
@@ -115,6 +127,8 @@ def _sweep(args: argparse.Namespace) -> None:
     how = {"resume": args.resume, "overwrite": args.overwrite, "parquet": args.parquet, "quiet": args.quiet}
     rows = sweep(runs, schedule, args.out, choose_device(args.device), **how)
     _print_settings(settings(rows))
+    if diverged := sum(not math.isfinite(row["loss"]) for row in rows):
+        print(f"{diverged:,} of {len(rows):,} runs diverged: lower --lr" + " (without --grid, which has its own)" * bool(args.grid), file=sys.stderr)
     pictures = draw_figures(rows, args.out)
     print(f"{len(rows):,} runs: {Path(args.out) / RESULTS}" + (f"; pictures: {', '.join(path.name for path in pictures)}" if pictures else ""))
 
@@ -140,7 +154,6 @@ def _figures(args: argparse.Namespace) -> None:
 
     require_pictures()
     rows = read_results(args.results)
-    Path(args.out).mkdir(parents=True, exist_ok=True)
     written = draw_figures(rows, args.out)
     if not written:
         raise UserError(f"these {len(rows)} runs fill none of {', '.join(FIGURES)}: sweep --grid a, b or c first")
@@ -149,20 +162,24 @@ def _figures(args: argparse.Namespace) -> None:
 
 def _numbers(option: str, texts: list[str] | None) -> list[float]:
     try:
-        return [float(text) for text in texts or []]
+        return list(dict.fromkeys(float(text) for text in texts or []))
     except ValueError:
         raise UserError(f"{option} {','.join(texts or [])}: numbers separated by commas") from None
 
 
-def _among(value: float, wanted: list[float]) -> bool:
-    """To the digits that are printed; all are, where none is named."""
-    return not wanted or any(abs(value - number) < 5e-3 for number in wanted)
+def _same(a: Any, b: Any) -> bool:
+    """Numbers to the digits that are printed"""
+    return abs(a - b) < 5e-3 if isinstance(b, float) else bool(a == b)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _widths_of(option: str, texts: list[str] | None) -> list[int]:
     if wrong := [text for text in texts or [] if not text.isdecimal() or int(text) < 1]:
         raise UserError(f'{option}: "{wrong[0]}" is no width; give whole numbers separated by commas')
-    return [int(text) for text in texts or []]
+    return list(dict.fromkeys(int(text) for text in texts or []))
 
 
 # -- language models -------------------------------------------------------------------------------------------------
@@ -195,9 +212,9 @@ def _analyze(args: argparse.Namespace) -> None:
         from horosphere.plots.superposition_heads import draw_norms, draw_overlaps
 
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        draw_overlaps({Path(model).name: g for model, g in found.items()}, Path(args.out) / "overlaps.png")
+        draw_overlaps(found, Path(args.out) / "overlaps.png")
         if args.text:
-            draw_norms({Path(model).name: g for model, g in found.items()}, Path(args.out) / "norms.png")
+            draw_norms(found, Path(args.out) / "norms.png")
         print(f"pictures: {args.out}/")
 
 
@@ -260,6 +277,8 @@ def _widths(args: argparse.Namespace) -> None:
 
     require_pictures()
     chosen = _widths_of("widths", args.widths)
+    if not chosen:
+        raise UserError("widths: nothing is named; give whole numbers separated by commas")
     options = {"seeds": args.seeds, "jobs": args.jobs, "device": choose_device(args.device), "overwrite": args.overwrite, "quiet": args.quiet}
     study = study_widths(chosen, args.settings, args.out, args.recipe, **options)
     table(*study.cells())

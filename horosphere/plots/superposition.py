@@ -12,7 +12,7 @@ from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figu
 from horosphere.plots.superposition_heads import MARKERS, draw_losses, draw_widths
 from horosphere.superposition.published import published
 from horosphere.superposition.results import Rows, Setting, settings
-from horosphere.superposition.theory import strong_exponent, weak_exponent
+from horosphere.superposition.theory import strong_exponent, weak_asymptote, weak_exponent
 from horosphere.superposition.toy import READOUTS
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ PUBLISHED_DENSITIES = (1, 1.811, 3.432, 5.053, 7.485)  # of the series of figure
 
 
 def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
-    """Every figure that the runs can fill, as PNG; returns what was written."""
+    """Every figure that the runs can fill, as PNG; returns what was written. Makes the folder where there is one to write."""
     written = []
 
     def write(figure: Figure | None, name: str, *marks: str) -> None:
         if figure is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
             written.append(Path(folder) / f"{'-'.join([name, *filter(None, marks)])}.png")
             finish(figure, written[-1])
 
@@ -91,7 +92,7 @@ def draw_weak_exponents(rows: Rows) -> Figure | None:
         widths = found[0].widths.tolist()
         alphas = np.linspace(1.05, 2, 20)
         axes.plot(alphas, [weak_exponent(f"power:{a:g}", 1000, 1.0, widths) for a in alphas], color=INK, linewidth=1.4, label="weak theory, n = 1000")
-        axes.plot(alphas, alphas - 1, color=MUTED, linestyle=":", linewidth=1.4, label="α - 1")
+        axes.plot(alphas, [weak_asymptote(a) for a in alphas], color=MUTED, linestyle=":", linewidth=1.4, label="α - 1")
         axes.set(xlabel="α of the frequencies i^-α")
         _finish_panel(axes, "weak superposition; hollow: published", "α_m")
     return figure

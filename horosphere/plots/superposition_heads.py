@@ -1,4 +1,4 @@
-"""Pictures of superposition beyond the toy model: power laws, the law of width of language models, and what overlaps in their heads."""
+"""Pictures of superposition beyond the toy model: the law of width of language models, and what overlaps in their heads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from horosphere.errors import UserError
 from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
-from horosphere.superposition.fits import SURE, WidthFit, power_law
+from horosphere.superposition.fits import SURE, WidthFit
 from horosphere.superposition.heads import HeadGeometry
 from horosphere.superposition.published import published
 
@@ -21,28 +21,6 @@ if TYPE_CHECKING:
     from horosphere.superposition.widths import WidthStudy
 
 MARKERS = "osD^vP*X<>"
-
-
-def draw_power_laws(series: Mapping[str, tuple[np.ndarray, np.ndarray]], path: str | Path | None = None) -> Figure:
-    """Losses against widths, each series as (widths (W,), losses (W,) or (seeds, W)): every seed as a dot, the mean, and the fitted law."""
-    if not series:
-        raise UserError("no losses to draw: give one series or more")
-    with style():
-        figure, axes = new_figure(4.6)
-        for i, (name, (widths, losses)) in enumerate(series.items()):
-            color, seeds, fit = BRANCHES[i % len(BRANCHES)], np.atleast_2d(losses), power_law(widths, losses)
-            if len(seeds) > 1:
-                axes.scatter(np.broadcast_to(widths, seeds.shape), seeds, s=9, color=color, alpha=0.35, linewidths=0)
-            between = f" [{fit.low:.2f}, {fit.high:.2f}]" if np.isfinite(fit.low) else ""
-            between += f", {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-            middle = np.exp(np.log(seeds).mean(0))  # what the fit goes through: the mean of logarithms
-            axes.plot(widths, middle, MARKERS[i % len(MARKERS)], color=color, markersize=6, label=f"{name}   α = {fit.exponent:.2f}{between}")
-            ends = np.array([min(widths), max(widths)], float)
-            axes.plot(ends, fit.scale * ends**-fit.exponent, color=color, linewidth=1.4)
-        draw_widths(axes, np.concatenate([np.asarray(widths) for widths, _ in series.values()]))
-        axes.set(ylabel="loss")
-        axes.legend(labelcolor=INK)
-    return finish(figure, path)
 
 
 def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:

@@ -10,6 +10,11 @@ import numpy as np
 from horosphere.errors import UserError
 
 LAWS = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE"
+NUMBERED: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "power": lambda i, alpha: i**-alpha,
+    "exponential": lambda i, scale: np.exp(-i / scale),
+}
+PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {"linear": lambda i: len(i) + 1 - i, "uniform": np.ones_like}
 EXACT = 1e-9  # a frequency this near to one means a feature that is always on
 
 
@@ -20,7 +25,7 @@ def frequencies(law: str, n: int, density: float) -> np.ndarray:
     """
     if not (math.isfinite(density) and density > 0):
         raise UserError(f"density {density:g}: the mean number of active features must be a positive number")
-    weights = _weights(law, n)
+    weights = weights_of(law, n)
     if not np.isfinite(weights).all() or weights.min() < 0:
         raise UserError(f"{law}: frequencies must be finite and not negative")
     total = weights.sum()
@@ -33,19 +38,25 @@ def frequencies(law: str, n: int, density: float) -> np.ndarray:
     return np.where(p > 1 - EXACT, 1.0, p)
 
 
-def _weights(law: str, n: int) -> np.ndarray:
+def plain_law(law: str) -> str:
+    """The law in its shortest spelling: power:0.50 is power:0.5. Complains about what is no law, but reads no file."""
+    name, _, argument = law.partition(":")
+    if name in NUMBERED:
+        value = _number(law, argument)
+        return f"{name}:{value:g}" if float(f"{value:g}") == value else f"{name}:{value!r}"
+    if law in PLAIN or (name == "counts" and argument):
+        return law
+    raise UserError(f"{law}: no such law of frequencies; choose from {LAWS}")
+
+
+def weights_of(law: str, n: int) -> np.ndarray:
     """(n,) float64, decreasing, not yet scaled"""
+    plain_law(law)
     name, _, argument = law.partition(":")
     i = np.arange(1, n + 1, dtype=np.float64)
-    with_number: dict[str, Callable[[float], np.ndarray]] = {"power": lambda alpha: i**-alpha, "exponential": lambda scale: np.exp(-i / scale)}
-    plain = {"linear": n + 1 - i, "uniform": np.ones(n)}
-    if name in with_number:
-        return with_number[name](_number(law, argument))
-    if law in plain:
-        return plain[law]
-    if name == "counts" and argument:
-        return _counts(Path(argument), n)
-    raise UserError(f"{law}: no such law of frequencies; choose from {LAWS}")
+    if name in NUMBERED:
+        return NUMBERED[name](i, _number(law, argument))
+    return PLAIN[law](i) if law in PLAIN else _counts(Path(argument), n)
 
 
 def _number(law: str, text: str) -> float:

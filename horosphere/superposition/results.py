@@ -13,11 +13,15 @@ import numpy as np
 
 from horosphere.errors import UserError
 from horosphere.superposition.fits import PowerLaw, power_law
+from horosphere.superposition.frequencies import plain_law
+from horosphere.superposition.toy import BIASES, READOUTS
 
 Rows = Sequence[Mapping[str, Any]]
 RESULTS = "results.csv"
 SETTING = ("n", "law", "density", "gamma", "bias", "readout")  # runs that agree in these differ in width and seed only
-TEXTS = ("law", "bias", "readout")
+COUNTS = {"n": 1, "m": 1, "seed": 0}  # columns of whole numbers, and the least that makes sense
+CHOICES = {"bias": BIASES, "readout": READOUTS}
+MADE_BY = "give what `horosphere superposition sweep` wrote"
 NEEDED = (*SETTING, "m", "seed", "loss", "phi_half")
 
 
@@ -27,24 +31,48 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
     for path in map(Path, paths):
         path = path / RESULTS if path.is_dir() else path
         try:
-            with path.open(encoding="utf-8", newline="") as file:
-                found = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); give what `horosphere superposition sweep` wrote") from None
-        if missing := [name for name in NEEDED if not found or name not in found[0]]:
-            raise UserError(f"{path}: no column {', '.join(missing)}; give what `horosphere superposition sweep` wrote")
-        rows += [{name: _value(path, name, text) for name, text in row.items()} for row in found]
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.reader(file)
+                found = [(reader.line_num, cells) for cells in reader if cells]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); {MADE_BY}") from None
+        names = found[0][1] if found else []
+        if missing := [name for name in NEEDED if name not in names]:
+            raise UserError(f"{path}: no column {', '.join(missing)}; {MADE_BY}")
+        if len(found) == 1:
+            raise UserError(f"{path}: a header and no runs; {MADE_BY}")
+        for line, cells in found[1:]:
+            try:
+                if len(cells) != len(names):
+                    raise UserError(f"{len(cells)} cells for {len(names)} columns")
+                rows.append({name: _value(name, text) for name, text in zip(names, cells, strict=True)})
+            except UserError as error:
+                raise UserError(f"{path} line {line}: {error}; remove the line, or sweep again") from None
     return rows
 
 
-def _value(path: Path, name: str, text: str) -> Any:
-    if name in TEXTS:
+def _value(name: str, text: str) -> Any:
+    """A cell as the sweep meant it. Only what tells runs apart must be there: a run that diverged has no loss."""
+    if name in NEEDED and not text:
+        raise UserError(f"column {name} is empty")
+    if name == "law":
+        plain_law(text)
+        return text
+    if name in CHOICES:
+        if text not in CHOICES[name]:
+            raise UserError(f'column {name} holds "{text}", which is none of {", ".join(CHOICES[name])}')
         return text
     try:
         number = float(text) if text else math.nan
     except ValueError:
-        raise UserError(f'{path}: column {name} holds "{text}", which is no number') from None
-    return int(number) if name in ("n", "m", "seed") else number
+        raise UserError(f'column {name} holds "{text}", which is no number') from None
+    if name in COUNTS:
+        if not (math.isfinite(number) and number == int(number) >= COUNTS[name]):
+            raise UserError(f'column {name} holds "{text}", which is no whole number from {COUNTS[name]} on')
+        return int(number)
+    if name in SETTING and not math.isfinite(number):
+        raise UserError(f'column {name} holds "{text}", which is no finite number')
+    return number
 
 
 @dataclass(frozen=True, eq=False)

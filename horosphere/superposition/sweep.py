@@ -24,7 +24,9 @@ from torch import Tensor
 
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
-from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented
+from horosphere.stopping import stop_asked
+from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented, welch
+from horosphere.superposition.frequencies import weights_of
 from horosphere.superposition.results import RESULTS
 from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, streams
 from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, preactivation
@@ -69,6 +71,7 @@ def sweep(
     """Train all runs, and return one row each, in their order. What a run becomes depends on neither the others, nor `jobs`, nor a resume.
 
     memory_gb bounds what is trained at once (default: 4 on the CPU, half of what is free on a GPU). `report(done, note)` replaces the bar.
+    Ctrl-C and SIGTERM keep what is done, then raise KeyboardInterrupt.
     """
     out, runs = Path(out), list(runs)
     if not runs:
@@ -80,14 +83,16 @@ def sweep(
         raise UserError("results.parquet needs pyarrow, which is not installed: pip install pyarrow, or take results.csv")
     for stream in streams(runs):
         Sampler(*stream)  # complains about impossible frequencies now, and not in the middle of the night
-    grid = json.loads(json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs]}))
+    grid = json.loads(json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)}))
     rows = _finished(out, grid, resume, overwrite)
     chunk, state, spent = _checkpoint(out, grid)
     if rows.keys() >= set(chunk):  # killed after its rows were written, before the checkpoint went
         chunk, state, spent = [], {}, 0.0
-    with progress("training", len(runs) * schedule.steps, quiet or report is not None) as bar:
+    with stop_asked() as asked, progress("training", len(runs) * schedule.steps, quiet or report is not None) as bar:
         update = report or bar
         while len(rows) < len(runs):
+            if asked():  # while the last ones were measured: their rows are written
+                raise KeyboardInterrupt
             if not chunk:
                 waiting = [index for index in range(len(runs)) if index not in rows]
                 chunk = _chunk(runs, waiting, schedule, device, memory_gb)
@@ -96,7 +101,7 @@ def sweep(
             if state:
                 group.load(state)
             keep = _Keeper(out, grid, chunk, spent, save_every_s)
-            losses = _train(group, schedule, keep, partial(_tell, update, len(rows) * schedule.steps, len(chunk)))
+            losses = _train(group, schedule, keep, asked, partial(_tell, update, len(rows) * schedule.steps, len(chunk)))
             found = _measure(members, group.state(), device)
             seconds = round(keep.seconds() / len(chunk), 3)
             for index, toy, loss, measured in zip(chunk, members, losses, found, strict=True):
@@ -162,8 +167,8 @@ def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], fl
     return lambda runs, schedule: sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n  # the graph of one run
 
 
-def _train(group: Group, schedule: Schedule, keep: "_Keeper", update: Update) -> list[float]:
-    """Train to the end; the mean training loss of each run over the last interval."""
+def _train(group: Group, schedule: Schedule, keep: "_Keeper", asked: Callable[[], bool], update: Update) -> list[float]:
+    """Train to the end; the mean training loss of each run over the last interval. Who is asked to stop saves the piece that is done first."""
     interval = math.ceil(schedule.steps / INTERVALS)
     pace, note = 1, ""
     while group.step < schedule.steps:
@@ -172,7 +177,10 @@ def _train(group: Group, schedule: Schedule, keep: "_Keeper", update: Update) ->
         pace = max(1, min(2 * pace, round(PIECE / max(time.perf_counter() - begin, 1e-9) * steps)))
         if group.step % interval == 0 and group.step < schedule.steps:
             note = f"loss {group.losses().nanmean():.3f}"
-        keep(group)
+        stop = asked()
+        keep(group, now=stop)
+        if stop:
+            raise KeyboardInterrupt
         update(group.step, note)
     return group.losses().tolist()
 
@@ -189,6 +197,7 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
         weights = [(state[f"W.{index}"].to(device), state[f"b.{index}"].to(device), runs[index].readout) for index in members]
         for index, (W, b, _), loss in zip(members, weights, _losses(weights, batches, device), strict=True):
             mean, variance = overlaps(W)
+            directions = int((torch.linalg.vector_norm(W.double(), dim=-1) > 0).sum())  # the rows that `overlaps` counts
             strong, _ = overlaps(W, torch.linalg.vector_norm(W, dim=-1) > 1)
             rows[index] = {
                 "loss": loss,
@@ -198,6 +207,7 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
                 "overlap_mean": mean,
                 "overlap_var": variance,
                 "overlap_mean_strong": strong,
+                "welch": welch(directions, W.shape[1]),  # the least overlap_mean can be
             }
     return [rows[index] for index in range(len(runs))]
 
@@ -229,16 +239,24 @@ class _Keeper:
     def seconds(self) -> float:
         return time.perf_counter() - self.begin
 
-    def __call__(self, group: Group) -> None:
+    def __call__(self, group: Group, now: bool = False) -> None:
         from safetensors.torch import save
 
         begin = time.perf_counter()
-        if begin < self.due:
+        if begin < self.due and not now:
             return
         about = {"grid": self.grid, "chunk": json.dumps(self.chunk), "seconds": f"{self.seconds():.3f}"}
         write_whole(self.path, save(group.state(), about))
         end = time.perf_counter()
         self.due = end + max(self.every, (end - begin) / SAVING)
+
+
+def _counts(runs: Sequence[Toy]) -> Row:
+    """What the files of counts say, hashed, by law: their names alone would let them change under a sweep. Nothing where no law has a file."""
+    found: dict[str, Any] = {}
+    for law, n in sorted({(toy.law, toy.n) for toy in runs if toy.law.startswith("counts:")}):
+        found.setdefault(law, hashlib.sha256()).update(weights_of(law, n).tobytes())
+    return {"counts": {law: digest.hexdigest() for law, digest in found.items()}} if found else {}
 
 
 def _mark(grid: Row) -> str:
@@ -273,7 +291,10 @@ def _difference(found: Row, grid: Row) -> str:
         if found["schedule"].get(key) != value:
             return f"{key} {found['schedule'].get(key)} there, {value} here"
     there, here = len(found["runs"]), len(grid["runs"])
-    return f"{there} runs there, {here} here" if there != here else "the runs differ"
+    if there != here:
+        return f"{there} runs there, {here} here"
+    changed = [law for law, digest in grid.get("counts", {}).items() if found.get("counts", {}).get(law) != digest]
+    return f"{changed[0]} held other counts" if changed and found["runs"] == grid["runs"] else "the runs differ"
 
 
 def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], float]:
@@ -296,10 +317,11 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
 
 def _write(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
     """The table first: sweep.json says which rows are done, and must not promise more than there is."""
-    ordered = [rows[index] for index in sorted(rows)]
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    ordered = [{name: rows[index].get(name) for name in names} for index in sorted(rows)]  # a sweep begun by an older version lacks a column
     if ordered:
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(ordered[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(ordered)
         write_whole(out / RESULTS, text.getvalue().encode())

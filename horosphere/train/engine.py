@@ -9,9 +9,7 @@ import json
 import math
 import platform
 import shutil
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from horosphere import __version__
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.stopping import stop_asked
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, norms, reshard, shard
 from horosphere.train.graphed import Graphed
@@ -33,7 +32,6 @@ from horosphere.train.progress import progress
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
 FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}  # may change on resume
-ECHO = 1.0  # seconds: under torchrun one Ctrl-C arrives twice, from the terminal and from torchrun
 STOPPED = 130  # exit code, as shells have it
 
 
@@ -140,7 +138,7 @@ def fit(
         state = checkpoint.restore(Path(found), model, world, optimizer, recipe=_fingerprint(run))
     world.from_main(lambda: _open_folder(folder, run, state["step"], resume))
     loop = _Loop(model, task, config, folder, world, optimizer, state, _fingerprint(run), quiet)
-    with _signals() as asked, progress("training", config.steps, quiet or not world.is_main) as show:
+    with stop_asked() as asked, progress("training", config.steps, quiet or not world.is_main) as show:
         for step in range(state["step"], config.steps):
             loop.step(step)
             stop = world.any(asked())
@@ -378,26 +376,6 @@ class _Loop:
             yield
         reshard(self.model)
         self.model.train()
-
-
-@contextmanager
-def _signals() -> Iterator[Callable[[], bool]]:
-    """Whether someone asked to stop (Ctrl-C, SIGTERM). Who asks again does not wait for the checkpoint."""
-    first: list[float] = []
-
-    def heed(number: int, frame: object) -> None:
-        if first and time.monotonic() - first[0] > ECHO:
-            raise KeyboardInterrupt
-        first.append(time.monotonic())
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # Python lets no other set handlers
-        before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(first)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- the folder of a run ----------------------------------------------------------------------------------------------

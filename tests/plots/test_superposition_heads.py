@@ -1,13 +1,11 @@
 """Pictures of laws and heads show the numbers they were given, and no interval where there is none."""
 
 import numpy as np
-import pytest
 import torch
 
-from horosphere.errors import UserError
 from horosphere.plots.style import render
-from horosphere.plots.superposition_heads import draw_overlaps, draw_power_laws, draw_width_fit
-from horosphere.superposition.fits import Losses, fit_widths, power_law, read_losses
+from horosphere.plots.superposition_heads import draw_overlaps, draw_width_fit
+from horosphere.superposition.fits import Losses, fit_widths, read_losses
 from horosphere.superposition.heads import head_geometry
 from horosphere.superposition.published import published, published_file
 
@@ -20,20 +18,6 @@ def legend(figure):
 
 def points(axes):
     return np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections if len(collection.get_offsets()) > 1])
-
-
-def test_power_laws():
-    losses = 5 / WIDTHS * np.exp(np.random.default_rng(0).normal(0, 0.05, (6, 4)))
-    figure = draw_power_laws({"seeds": (WIDTHS, losses), "exact": (WIDTHS, 2 * WIDTHS**-0.5), "two": (WIDTHS[:2], 1 / WIDTHS[:2])})
-    fit = power_law(WIDTHS, losses)
-    seeds = f"seeds   α = {fit.exponent:.2f} [{fit.low:.2f}, {fit.high:.2f}], 6 seeds"
-    assert legend(figure) == [seeds, "exact   α = 0.50 [0.50, 0.50], 1 seed", "two   α = 1.00, 1 seed"]
-    axes = figure.axes[0]
-    np.testing.assert_allclose(points(axes)[:, 1], losses.ravel())
-    line = axes.lines[3]  # the law through the exact points
-    np.testing.assert_allclose(line.get_ydata(), 2 * np.asarray(line.get_xdata()) ** -0.5)
-    with pytest.raises(UserError, match="no losses to draw"):
-        draw_power_laws({})
 
 
 def test_the_law_of_width(tmp_path):

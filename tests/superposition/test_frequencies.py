@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from horosphere.errors import UserError
-from horosphere.superposition.frequencies import frequencies
+from horosphere.superposition.frequencies import frequencies, plain_law
 
 
 @pytest.mark.parametrize("law", ["power:0", "power:1.25", "exponential:40", "linear", "uniform"])
@@ -76,3 +76,25 @@ def test_bad_laws(law):
 def test_bad_densities(density):
     with pytest.raises(UserError, match="density"):
         frequencies("uniform", 10, density)
+
+
+@pytest.mark.parametrize(
+    ("law", "plain"),
+    [
+        ("power:0.50", "power:0.5"),
+        ("power:1", "power:1"),
+        ("power:1.0", "power:1"),
+        ("power:1.23456789", "power:1.23456789"),
+        ("exponential:4e2", "exponential:400"),
+    ],
+)
+def test_a_law_has_one_shortest_spelling(law, plain):
+    assert plain_law(law) == plain
+    np.testing.assert_array_equal(frequencies(law, 20, 0.5), frequencies(plain, 20, 0.5))
+
+
+def test_what_is_no_law_is_refused_without_reading_files():
+    assert plain_law("counts:nowhere.txt") == "counts:nowhere.txt"
+    for law in ("power:x", "power", "exponential:0", "counts:", "linear:2", "zipf:1"):
+        with pytest.raises(UserError, match=f"^{law}: "):
+            plain_law(law)

@@ -62,5 +62,49 @@ def test_mistakes(tmp_path):
     rows = made()
     rows[3]["loss"] = "much"
     write(tmp_path / "results.csv", rows)
-    with pytest.raises(UserError, match=re.escape('column loss holds "much"')):
+    with pytest.raises(UserError, match=re.escape('results.csv line 5: column loss holds "much"')):
         read_results([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "complaint"),
+    [
+        ("m", "", "column m is empty"),
+        ("m", "inf", 'column m holds "inf", which is no whole number'),
+        ("m", "nan", 'column m holds "nan", which is no whole number'),
+        ("m", "10.5", 'column m holds "10.5", which is no whole number'),
+        ("m", "0", 'column m holds "0", which is no whole number from 1 on'),
+        ("gamma", "inf", 'column gamma holds "inf", which is no finite number'),
+        ("law", "power:x", 'power:x: "x" is no number'),
+        ("law", "pow", "pow: no such law"),
+        ("readout", "do", 'column readout holds "do", which is none of dot, lorentz, distance'),
+    ],
+)
+def test_a_damaged_cell_is_named_with_its_line(tmp_path, column, text, complaint):
+    rows = made()
+    rows[3][column] = text
+    write(tmp_path / "results.csv", rows)
+    with pytest.raises(UserError, match="results.csv line 5: " + re.escape(complaint) + ".*; remove the line, or sweep again"):
+        read_results([tmp_path])
+
+
+@pytest.mark.parametrize(("change", "cells"), [(lambda line: line[: line.index(",normal")], 5), (lambda line: line + ",7", 11)])
+def test_a_line_of_another_length_is_named(tmp_path, change, cells):
+    write(tmp_path / "results.csv", made())
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    (tmp_path / "results.csv").write_text("\n".join([*lines[:-1], change(lines[-1])]))
+    with pytest.raises(UserError, match=f"results.csv line {len(lines)}: {cells} cells for 10 columns; remove the line"):
+        read_results([tmp_path])
+
+
+def test_a_header_alone_has_no_runs(tmp_path):
+    (tmp_path / "results.csv").write_text(",".join(made()[0]) + "\n")
+    with pytest.raises(UserError, match="a header and no runs"):
+        read_results([tmp_path])
+
+
+def test_a_run_that_diverged_is_read(tmp_path):
+    rows = made()
+    rows[3]["loss"] = float("nan")
+    write(tmp_path / "results.csv", rows)
+    assert np.isnan(read_results([tmp_path])[3]["loss"])

@@ -2,12 +2,17 @@ import csv
 import importlib.util
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
 
+from horosphere import stopping
 from horosphere.errors import UserError
 from horosphere.superposition import sweep as module
+from horosphere.superposition.diagnostics import welch
+from horosphere.superposition.results import read_results, settings
 from horosphere.superposition.sampling import EVALUATION, Sampler
 from horosphere.superposition.sweep import sweep
 from horosphere.superposition.toy import Schedule, Toy, initial, loss
@@ -46,9 +51,31 @@ def test_table_is_what_is_returned(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "sweep.json"]
     for row in rows:
         assert 0 <= row["phi_1"] <= row["phi_half"] <= 1
-        assert 0 < row["overlap_mean"] < 1
+        assert 0 < row["welch"] <= row["overlap_mean"] < 1
+        assert row["welch"] == welch(row["n"], row["m"])  # no row of W is zero
         assert math.isfinite(row["loss"])
         assert math.isfinite(row["train_loss"])
+
+
+def test_rows_without_a_direction_do_not_count_in_the_welch_bound():
+    toy = DOT[0]
+    W, b = initial(toy)
+    W[5:] = 0
+    (row,) = module._measure([toy], {"W.0": W, "b.0": b}, "cpu")
+    assert row["welch"] == welch(5, toy.m)
+    assert row["overlap_mean"] >= row["welch"]
+
+
+def test_a_sweep_begun_before_a_column_was_there_goes_on(tmp_path):
+    with pytest.raises(Killed):
+        sweep(RUNS, SCHEDULE, tmp_path, report=killed_at(330), save_every_s=0.0)
+    about = json.loads((tmp_path / "sweep.json").read_text())
+    old = [row.pop("welch") for row in about["rows"].values()]
+    (tmp_path / "sweep.json").write_text(json.dumps(about))
+    sweep(RUNS, SCHEDULE, tmp_path, resume=True, quiet=True)
+    rows = read_results([tmp_path])
+    assert [math.isnan(row["welch"]) for row in rows] == [True] * len(old) + [False] * (len(RUNS) - len(old))
+    assert len(settings(rows)) == 2  # of several widths
 
 
 def test_loss_is_that_of_fresh_samples(monkeypatch):
@@ -92,6 +119,51 @@ def test_resume_goes_on_where_it_was(tmp_path):
     assert min(seen) > 20 * len(DOT)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_stop_keeps_what_is_done(tmp_path, number):
+    """Long before a checkpoint is due."""
+    before, asked = signal.getsignal(number), 10 * len(DOT)
+    expected = sweep(RUNS, SCHEDULE, tmp_path / "whole", quiet=True)
+
+    def report(done, note):
+        if done >= asked:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(RUNS, SCHEDULE, tmp_path / "out", report=report)
+    assert (tmp_path / "out" / "checkpoint.safetensors").is_file()
+    assert signal.getsignal(number) == before
+    seen = []
+    again = sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, report=lambda done, note: seen.append(done))
+    assert min(seen) > asked
+    assert timeless(again) == timeless(expected)
+
+
+def test_who_is_asked_while_it_measures_keeps_the_rows(tmp_path, monkeypatch):
+    measure = module._measure
+
+    def interrupted(*args):
+        os.kill(os.getpid(), signal.SIGINT)
+        return measure(*args)
+
+    monkeypatch.setattr(module, "_measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(RUNS, SCHEDULE, tmp_path, quiet=True)
+    assert len(read_results([tmp_path])) == len(DOT)
+
+
+def test_who_asks_twice_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(stopping, "ECHO", -1.0)
+
+    def report(done, note):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(DOT, SCHEDULE, tmp_path, report=report)
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
 def test_damaged_checkpoint_is_one_line(tmp_path):
     with pytest.raises(Killed):
         sweep(DOT, SCHEDULE, tmp_path, report=killed_at(100), save_every_s=0.0)
@@ -118,6 +190,18 @@ def test_another_grid_is_refused(tmp_path):
         sweep(DOT[:2], SCHEDULE, tmp_path, quiet=True)
     assert (tmp_path / "sweep.json").read_bytes() == before
     assert len(sweep(DOT[:3], SCHEDULE, tmp_path, overwrite=True, quiet=True)) == 3
+
+
+def test_changed_counts_are_another_grid(tmp_path):
+    counts, out = tmp_path / "counts.txt", tmp_path / "out"
+    counts.write_text("\n".join(str(100 - i) for i in range(30)))
+    runs = [Toy(n=24, m=m, law=f"counts:{counts}") for m in (2, 5)]
+    rows = sweep(runs, SCHEDULE, out, quiet=True)
+    counts.write_text("count\n" + "\n".join(str(100 - i) for i in range(30)) + "\n3\n")  # the n largest are the same
+    assert sweep(runs, SCHEDULE, out, resume=True, quiet=True) == rows
+    counts.write_text("\n".join(str(90 - i) for i in range(30)))
+    with pytest.raises(UserError, match=r"another grid \(counts:.*counts.txt held other counts\)"):
+        sweep(runs, SCHEDULE, out, resume=True, quiet=True)
 
 
 def test_someone_elses_folder_is_left_alone(tmp_path):

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
+from horosphere import stopping
 from horosphere.errors import UserError
-from horosphere.train import engine
 from horosphere.train.distributed import World
 from horosphere.train.engine import EngineConfig, fit, schedule
 from tests.train import toy_task
@@ -186,7 +186,7 @@ def test_sigterm_does_the_same(straight, tmp_path):
 
 
 def test_a_second_ctrl_c_stops_at_once(straight, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "ECHO", -1.0)
+    monkeypatch.setattr(stopping, "ECHO", -1.0)
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "run", **NOISY, task={"interrupt_at": 4, "terminate_at": 4})
     assert checkpoints(tmp_path / "run") == ["step-00000002"]
