@@ -185,6 +185,16 @@ def _create_torchvision(name: str, model: str, num_classes: int, pretrained: boo
     options = {"image_size": weights.meta["min_size"][0]} if model.startswith("vit_") else {}
     net = zoo.get_model(model, weights=None, num_classes=len(weights.meta["categories"]), **options)
     net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))  # get_model's own way would unpickle
+    return _for_classes(net, name, num_classes)
+
+
+def _for_classes(net: nn.Module, name: str, count: int) -> nn.Module:
+    """Published weights come with a classifier of their own classes; for another number of them a new one takes its place."""
+    *_, (place, last) = net.named_modules()
+    if not isinstance(last, nn.Linear):
+        raise UserError(f"{name}: its classifier does not end in a linear layer, so it keeps its own classes; leave out pretrained")
+    if last.out_features != count:
+        net.set_submodule(place, nn.Linear(last.in_features, count, bias=last.bias is not None))
     return net
 
 

@@ -157,7 +157,7 @@ def _network(name: str, classes: int, size: int, changes: dict[str, Any], pretra
     if config is not None:
         return HCFormer(dataclasses.replace(config, num_classes=classes, image_size=size))
     if name.startswith(LIBRARIES):
-        theirs = _classifying(create_backbone(name, classes, pretrained, any_size=True), classes)
+        theirs = create_backbone(name, classes, pretrained, any_size=True)
         _try(theirs, name, size)
         return theirs
     require_torchvision()
@@ -172,15 +172,6 @@ def _network(name: str, classes: int, size: int, changes: dict[str, Any], pretra
         else:
             network.features[0][0] = new
     return cast(nn.Module, network)
-
-
-def _classifying(network: nn.Module, classes: int) -> nn.Module:
-    """Published weights may come with a classifier of their own classes, the last linear layer: a new one in its place."""
-    linears = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-    name, last = linears[-1] if linears else ("", None)
-    if last is not None and last.out_features != classes and not hasattr(network, "reset_classifier"):  # timm has seen to it
-        network.set_submodule(name, nn.Linear(last.in_features, classes, bias=last.bias is not None))
-    return network
 
 
 @torch.no_grad()

@@ -136,7 +136,8 @@ def test_weights_are_fetched_only_when_asked_for_and_never_unpickled(monkeypatch
     model = HiMapper("torchvision:resnet18", 5, HiMapperConfig(**SMALL), pretrained=True)
     assert [options["weights_only"] for options in asked] == [True]
     assert_close(model.backbone.trunk[0].weight, net.conv1.weight)
-    assert_close(create_backbone("torchvision:resnet18", 5, pretrained=True).fc.weight, net.fc.weight)
+    assert_close(create_backbone("torchvision:resnet18", 1000, pretrained=True).fc.weight, net.fc.weight)
+    assert create_backbone("torchvision:resnet18", 5, pretrained=True).fc.out_features == 5
 
 
 def test_weights_out_of_reach_are_a_user_error(monkeypatch):

@@ -168,12 +168,12 @@ def test_hi_mapper_is_trained_around_any_network_by_name(name, tmp_path, data):
     assert loaded(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
 
 
-def test_a_published_classifier_of_other_classes_is_replaced(monkeypatch):
-    torchvision = pytest.importorskip("torchvision", reason="networks of torchvision's")
-    published = torchvision.models.resnet18(num_classes=9)
-    monkeypatch.setattr(module, "create_backbone", lambda *_, **__: published)
+def test_a_network_begins_with_its_published_weights(monkeypatch):
+    zoo = pytest.importorskip("torchvision.models", reason="networks of torchvision's")
+    published = zoo.resnet18().state_dict()
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: published)
     network = image_model("torchvision:resnet18", 4, 64, {}, pretrained=True)
-    assert network is published
+    assert torch.equal(network.conv1.weight, published["conv1.weight"])
     assert network.fc.out_features == 4
     assert network.training
 
