@@ -24,7 +24,9 @@ from horosphere.train.embed import embed
 PUBLISHED = "published (Nickel & Kiela 2018), nouns, Lorentz, 10 dimensions: mean rank 2.95, mAP 0.928"
 
 
-def horosphere_side(graph: Graph, config: EmbedConfig, device: str, rank_nodes: int | None) -> tuple[float, float, float]:
+def horosphere_side(
+    graph: Graph, config: EmbedConfig, device: str, rank_nodes: int | None
+) -> tuple[float, float, float]:
     result = embed(graph, config, device)
     score = reconstruction(result.points, result.manifold, graph.relations(), nodes=rank_nodes, device=device)
     return result.seconds / config.epochs, score.mean_rank, score.map
@@ -59,29 +61,38 @@ def versus(name: str, graph: Graph, gensim_epochs: int, config: EmbedConfig, ran
             seconds, faster = slow, ""
         else:
             epochs = config.epochs
-            seconds, rank, mean_precision = horosphere_side(graph, replace(config, geometry=side.split()[1]), "cpu", rank_nodes)
+            seconds, rank, mean_precision = horosphere_side(
+                graph, replace(config, geometry=side.split()[1]), "cpu", rank_nodes
+            )
             faster = f"   {slow / seconds:.0f}x faster an epoch"
-        print(f"{side:24}{epochs:8}{seconds:12.3f}{seconds * epochs:8.1f}s{rank:12.2f}{mean_precision:8.3f}{faster}", flush=True)
+        print(
+            f"{side:24}{epochs:8}{seconds:12.3f}{seconds * epochs:8.1f}s{rank:12.2f}{mean_precision:8.3f}{faster}",
+            flush=True,
+        )
 
 
 def long_run(graph: Graph, config: EmbedConfig, device: str) -> None:
     begin = time.perf_counter()
     seconds, rank, mean_precision = horosphere_side(graph, config, device, None)
-    shape = (
-        f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, lr {config.lr:g}, seed {config.seed}"
-    )
+    shape = f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, lr {config.lr:g}, seed {config.seed}"
     took = f"{seconds * config.epochs:.0f} s training ({seconds * 1e3:.0f} ms an epoch), {time.perf_counter() - begin:.0f} s with evaluation"
-    print(f"{config.geometry:10} mean rank {rank:7.2f}  mAP {mean_precision:.3f}  {shape}: {took} on {device}", flush=True)
+    print(
+        f"{config.geometry:10} mean rank {rank:7.2f}  mAP {mean_precision:.3f}  {shape}: {took} on {device}", flush=True
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trees", type=Path, required=True, help="folder with mammal_hypernyms.tsv and noun_hypernyms.tsv.gz")
+    parser.add_argument(
+        "--trees", type=Path, required=True, help="folder with mammal_hypernyms.tsv and noun_hypernyms.tsv.gz"
+    )
     parser.add_argument("--only", choices=("mammals", "nouns"))
     parser.add_argument("--mammal-epochs", type=int, default=100)
     parser.add_argument("--gensim-noun-epochs", type=int, default=2, help="few: gensim takes about a minute an epoch")
     parser.add_argument("--noun-epochs", type=int, default=40)
-    parser.add_argument("--rank-nodes", type=int, default=2000, help="nouns ranked in the comparison (all of them in the long run)")
+    parser.add_argument(
+        "--rank-nodes", type=int, default=2000, help="nouns ranked in the comparison (all of them in the long run)"
+    )
     parser.add_argument("--long", action="store_true", help="nouns alone, to the end")
     parser.add_argument("--epochs", type=int, default=1000, help="of the long run")
     parser.add_argument("--batch", type=int, default=4096, help="of the long run")
@@ -102,10 +113,22 @@ def main() -> None:
         return
     if args.only != "nouns":
         mammals = read_graph(args.trees / "mammal_hypernyms.tsv")
-        versus("mammals", mammals, args.mammal_epochs, EmbedConfig(dim=5, epochs=args.mammal_epochs, batch=256, lr=0.2), None)
+        versus(
+            "mammals",
+            mammals,
+            args.mammal_epochs,
+            EmbedConfig(dim=5, epochs=args.mammal_epochs, batch=256, lr=0.2),
+            None,
+        )
     if args.only != "mammals":
         nouns = read_graph(args.trees / "noun_hypernyms.tsv.gz")
-        versus("WordNet nouns", nouns, args.gensim_noun_epochs, EmbedConfig(dim=10, epochs=args.noun_epochs, batch=1024), args.rank_nodes)
+        versus(
+            "WordNet nouns",
+            nouns,
+            args.gensim_noun_epochs,
+            EmbedConfig(dim=10, epochs=args.noun_epochs, batch=1024),
+            args.rank_nodes,
+        )
 
 
 if __name__ == "__main__":

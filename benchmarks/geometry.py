@@ -26,7 +26,12 @@ from horosphere.optim import RiemannianAdam
 
 Job = Callable[[], Any]
 REACH = {"exp0": 1.0, "log0": 1.0, "pairwise": 1.15, "mean": 1.2, "midpoint": 1.2, "linear": 1.15, "adam": 2.0}  # goals
-ROWS, WIDTH, PAIRS, SET = 16384, 64, 512, (64, 256, 512)  # points and their width, sides of the matrix of pairs, sets of wide points
+ROWS, WIDTH, PAIRS, SET = (
+    16384,
+    64,
+    512,
+    (64, 256, 512),
+)  # points and their width, sides of the matrix of pairs, sets of wide points
 TABLE = (10_000, 64)  # points an optimizer moves
 
 
@@ -88,7 +93,16 @@ def jobs(device: str) -> dict[str, dict[str, Job]]:
     return columns
 
 
-def _geoopt(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor, sets: Tensor, weights: Tensor, wide: Tensor, table: Tensor) -> None:
+def _geoopt(
+    columns: dict[str, dict[str, Job]],
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    sets: Tensor,
+    weights: Tensor,
+    wide: Tensor,
+    table: Tensor,
+) -> None:
     import geoopt
 
     lorentz, ball = geoopt.Lorentz(), geoopt.PoincareBall()
@@ -101,19 +115,36 @@ def _geoopt(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor,
 
     columns["exp0"]["geoopt lorentz"] = trained(lambda v: lorentz.expmap0(v), padded(x))
     columns["log0"]["geoopt lorentz"] = trained(lambda v: lorentz.logmap0(v), on_sheet(x))
-    columns["pairwise"]["geoopt lorentz"] = trained(lambda p, q: lorentz.dist(p[:, None], q[None]), on_sheet(a), on_sheet(b))
-    columns["adam"]["geoopt lorentz"] = stepped(geoopt.optim.RiemannianAdam, on_sheet(table), lambda t: geoopt.ManifoldParameter(t, manifold=lorentz))
+    columns["pairwise"]["geoopt lorentz"] = trained(
+        lambda p, q: lorentz.dist(p[:, None], q[None]), on_sheet(a), on_sheet(b)
+    )
+    columns["adam"]["geoopt lorentz"] = stepped(
+        geoopt.optim.RiemannianAdam, on_sheet(table), lambda t: geoopt.ManifoldParameter(t, manifold=lorentz)
+    )
     columns["exp0"]["geoopt ball"] = trained(ball.expmap0, x)
     columns["log0"]["geoopt ball"] = trained(ball.logmap0, x)
     columns["pairwise"]["geoopt ball"] = trained(lambda p, q: ball.dist(p[:, None], q[None]), a, b)
     columns["mean"]["geoopt ball"] = trained(lambda s: ball.weighted_midpoint(s, reducedim=[-2]), sets)
-    columns["midpoint"]["geoopt ball"] = trained(lambda s, w: ball.weighted_midpoint(s, w, reducedim=[-2]), sets, weights)
+    columns["midpoint"]["geoopt ball"] = trained(
+        lambda s, w: ball.weighted_midpoint(s, w, reducedim=[-2]), sets, weights
+    )
     weight = nn.Parameter(nn.Linear(512, 512).weight.detach().to(wide.device))
     columns["linear"]["geoopt ball"] = trained(lambda v: ball.mobius_matvec(weight, v), wide)
-    columns["adam"]["geoopt ball"] = stepped(geoopt.optim.RiemannianAdam, table, lambda t: geoopt.ManifoldParameter(t, manifold=ball))
+    columns["adam"]["geoopt ball"] = stepped(
+        geoopt.optim.RiemannianAdam, table, lambda t: geoopt.ManifoldParameter(t, manifold=ball)
+    )
 
 
-def _hypll(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor, sets: Tensor, weights: Tensor, wide: Tensor, table: Tensor) -> None:
+def _hypll(
+    columns: dict[str, dict[str, Job]],
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    sets: Tensor,
+    weights: Tensor,
+    wide: Tensor,
+    table: Tensor,
+) -> None:
     from hypll.manifolds.poincare_ball import Curvature, PoincareBall
     from hypll.nn import HLinear
     from hypll.optim import RiemannianAdam as HypllAdam
@@ -124,11 +155,15 @@ def _hypll(columns: dict[str, dict[str, Job]], x: Tensor, a: Tensor, b: Tensor, 
     def point(t: Tensor) -> Any:
         return ManifoldTensor(t, manifold=ball, man_dim=-1)
 
-    columns["exp0"]["hypll ball"] = trained(lambda v: ball.expmap(TangentTensor(v, manifold=ball, man_dim=-1)).tensor, x)
+    columns["exp0"]["hypll ball"] = trained(
+        lambda v: ball.expmap(TangentTensor(v, manifold=ball, man_dim=-1)).tensor, x
+    )
     columns["log0"]["hypll ball"] = trained(lambda v: ball.logmap(None, point(v)).tensor, x)
     columns["pairwise"]["hypll ball"] = trained(lambda p, q: ball.dist(point(p[:, None]), point(q[None])), a, b)
     columns["mean"]["hypll ball"] = trained(lambda s: ball.midpoint(point(s), batch_dim=1).tensor, sets)
-    columns["midpoint"]["hypll ball"] = trained(lambda s, w: ball.midpoint(point(s), batch_dim=1, w=w.unsqueeze(-1)).tensor, sets, weights)
+    columns["midpoint"]["hypll ball"] = trained(
+        lambda s, w: ball.midpoint(point(s), batch_dim=1, w=w.unsqueeze(-1)).tensor, sets, weights
+    )
     layer = HLinear(512, 512, manifold=ball).to(wide.device)
     columns["linear"]["hypll ball"] = trained(lambda v: layer(point(v)).tensor, wide)
     p = ManifoldParameter(table.clone(), manifold=ball, man_dim=-1)
@@ -160,11 +195,15 @@ def main() -> None:
         median = measure(rows, args.repeats, args.device)
         for name, seconds in median.items():
             ratios.setdefault(name, {})[column] = seconds / median["euclidean"]
-    print(f"forward + backward, ratio to the Euclidean operation; torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads")
+    print(
+        f"forward + backward, ratio to the Euclidean operation; torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads"
+    )
     print(f"{'':20}" + "".join(f"{c:>10}" for c in columns))
     order = sorted(ratios, key=lambda name: (name.startswith("horosphere"), name))
     for name in order:
-        print(f"{name:20}" + "".join(f"{ratios[name][c]:10.2f}" if c in ratios[name] else f"{'-':>10}" for c in columns))
+        print(
+            f"{name:20}" + "".join(f"{ratios[name][c]:10.2f}" if c in ratios[name] else f"{'-':>10}" for c in columns)
+        )
     print(f"{'to reach':20}" + "".join(f"{REACH[c]:10.2f}" for c in columns))
 
 

@@ -51,7 +51,12 @@ SHAPES = {
     "HELM-D 16 x 2048 (1B)": (shape(16, 2048, 5632), 4, 2048, 1.05),
     "HELM-MiCE 8 x 512": (shape(8, 512, 1536, **latent(128, 192, 32, 32, 64, 768)), 16, 1024, 1.15),
     "HELM-MiCE 12 x 768": (shape(12, 768, 2048, **latent(256, 384, 64, 64, 64, 1024)), 8, 2048, 1.10),
-    "HELM-MiCE 16 x 896 (1B)": (shape(16, 896, 3584, **latent(256, 768, 64, 64, 64, 1792, n_routed_experts=8, vocab_size=128256)), 4, 2048, 1.10),
+    "HELM-MiCE 16 x 896 (1B)": (
+        shape(16, 896, 3584, **latent(256, 768, 64, 64, 64, 1792, n_routed_experts=8, vocab_size=128256)),
+        4,
+        2048,
+        1.10,
+    ),
 }
 TOY = shape(2, 128, 256, vocab_size=512)
 SMOKE = {
@@ -118,7 +123,9 @@ def peak_memory(step: Callable[[], None], device: str) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
-def training(name: str, config: dict[str, Any], rows: int, length: int, goal: float | None, device: str, rounds: int, times: int) -> dict[str, Any]:
+def training(
+    name: str, config: dict[str, Any], rows: int, length: int, goal: float | None, device: str, rounds: int, times: int
+) -> dict[str, Any]:
     steps: dict[str, Step] = {}
     memory: dict[str, float] = {}
     for geometry in GEOMETRIES:
@@ -127,7 +134,9 @@ def training(name: str, config: dict[str, Any], rows: int, length: int, goal: fl
         step.compiled()
         for p in step.model.parameters():
             p.grad = None
-        weights = sum(p.numel() * p.element_size() for p in step.model.parameters()) / 2**30 if device == "cuda" else 0.0
+        weights = (
+            sum(p.numel() * p.element_size() for p in step.model.parameters()) / 2**30 if device == "cuda" else 0.0
+        )
         memory[geometry] = peak_memory(step.compiled, device) + weights
     if device == "cuda":
         torch.cuda.set_sync_debug_mode("error")  # a step that asks the device for a number stops here
@@ -168,7 +177,9 @@ def ratio(taken: dict[str, list[float]]) -> float:
 
 
 @torch.no_grad()
-def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: int, rows: int, rounds: int) -> dict[str, Any]:
+def decoding(
+    name: str, config: dict[str, Any], device: str, prompt: int, new: int, rows: int, rounds: int
+) -> dict[str, Any]:
     """`generate`, greedy, bf16 weights: with a static cache, whose steps transformers compiles on a GPU, and with the dynamic one it has by
     default, step by step in Python. A step is the difference of a long and a short answer, over the difference of their lengths."""
     models, cache = {}, {}
@@ -182,12 +193,27 @@ def decoding(name: str, config: dict[str, Any], device: str, prompt: int, new: i
         cache[geometry] = sum(t.numel() * t.element_size() for t in (layer.keys, layer.values)) // (rows * prompt)
     result: dict[str, Any] = {"name": name, "cache_bytes_per_token_and_layer": cache}
     for kind, long, short in (("static", new, new // 2), ("dynamic", new // 4, 1)):
-        options = {"do_sample": False, "pad_token_id": 0, **({"cache_implementation": "static"} if kind == "static" else {})}
-        answers = {(g, length): partial(m.generate, ids, max_new_tokens=length, **options) for g, m in models.items() for length in (long, short)}
+        options = {
+            "do_sample": False,
+            "pad_token_id": 0,
+            **({"cache_implementation": "static"} if kind == "static" else {}),
+        }
+        answers = {
+            (g, length): partial(m.generate, ids, max_new_tokens=length, **options)
+            for g, m in models.items()
+            for length in (long, short)
+        }
         turns(answers, device, 1, 3)  # compiles
         answered = turns(answers, device, rounds, 2)
-        taken = {g: [max(a - b, 1e-9) / (long - short) for a, b in zip(answered[g, long], answered[g, short], strict=True)] for g in models}
-        result[kind] = {"tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()}, "ratio": 1 / ratio(taken), "step_s": taken}
+        taken = {
+            g: [max(a - b, 1e-9) / (long - short) for a, b in zip(answered[g, long], answered[g, short], strict=True)]
+            for g in models
+        }
+        result[kind] = {
+            "tokens_per_s": {g: rows / statistics.median(t) for g, t in taken.items()},
+            "ratio": 1 / ratio(taken),
+            "step_s": taken,
+        }
     return result
 
 
@@ -219,7 +245,10 @@ def main() -> None:
             if device == "cuda":
                 torch.cuda.empty_cache()
     if args.part != "training":
-        print(f"\n{'decoding':26} {'cache':8} {'tokens/s':>10} {'twin':>10} {'ratio':>6} {'cache bytes/token/layer':>25}", flush=True)
+        print(
+            f"\n{'decoding':26} {'cache':8} {'tokens/s':>10} {'twin':>10} {'ratio':>6} {'cache bytes/token/layer':>25}",
+            flush=True,
+        )
         for name, (config, *_) in shapes.items():
             if not args.smoke and "12 x 768" not in name:
                 continue
@@ -228,7 +257,10 @@ def main() -> None:
             cache = " / ".join(str(row["cache_bytes_per_token_and_layer"][g]) for g in GEOMETRIES)
             for kind in ("static", "dynamic"):
                 speed = row[kind]["tokens_per_s"]
-                print(f"{name:26} {kind:8} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row[kind]['ratio']:6.2f} {cache:>25}", flush=True)
+                print(
+                    f"{name:26} {kind:8} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row[kind]['ratio']:6.2f} {cache:>25}",
+                    flush=True,
+                )
             torch.compiler.reset()
     if args.out:
         args.out.write_text(json.dumps({"training": rows, "decoding": decoded, "torch": torch.__version__}, indent=1))

@@ -21,7 +21,12 @@ from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.toy import WIDTHS, Schedule, Toy, decay, grid, loss
 
 GOAL = 15.0  # times the published script, per core
-POINTS = (("power:0", -5 / 9), ("power:1", -5 / 9), ("power:1", 1 / 3), ("power:2", 1 / 3))  # strong and weak superposition, even and skewed
+POINTS = (
+    ("power:0", -5 / 9),
+    ("power:1", -5 / 9),
+    ("power:1", 1 / 3),
+    ("power:2", 1 / 3),
+)  # strong and weak superposition, even and skewed
 
 
 def published_steps(W: Tensor, b: Tensor, p: Tensor, toy: Toy, batch: int, steps: int) -> None:
@@ -46,7 +51,9 @@ def seconds(job: object, *arguments: object) -> float:
 def cpu(n: int, widths: tuple[int, ...], schedule: Schedule, trained: int, steps: int, rounds: int) -> None:
     """One row a point: milliseconds of a step of all widths, on both sides, and their ratio."""
     torch.set_num_threads(1)
-    print(f"n = {n}, batch {schedule.batch}, widths {', '.join(map(str, widths))}; one thread; after {trained} steps; ms a step of all widths")
+    print(
+        f"n = {n}, batch {schedule.batch}, widths {', '.join(map(str, widths))}; one thread; after {trained} steps; ms a step of all widths"
+    )
     print(f"{'law':12}{'gamma':>8}{'published':>12}{'horosphere':>12}{'faster':>9}{'whole run so far':>19}")
     for law, gamma in POINTS:
         runs = [Toy(n=n, m=m, law=law, gamma=gamma) for m in widths]
@@ -59,7 +66,11 @@ def cpu(n: int, widths: tuple[int, ...], schedule: Schedule, trained: int, steps
         slow, fast = [], []
         for _ in range(rounds):
             slow.append(
-                sum(seconds(published_steps, state[f"W.{k}"], state[f"b.{k}"], p, toy, schedule.batch, steps) for k, toy in enumerate(runs)) / steps
+                sum(
+                    seconds(published_steps, state[f"W.{k}"], state[f"b.{k}"], p, toy, schedule.batch, steps)
+                    for k, toy in enumerate(runs)
+                )
+                / steps
             )
             fast.append(seconds(group.advance, 16 * steps) / (16 * steps))
         a, b = statistics.median(slow), statistics.median(fast)
@@ -71,7 +82,9 @@ def cuda(steps: int, trained: int) -> None:
     """Losses after a short training, against fp32; and the time of a step of a whole grid, which does not depend on how far training is."""
     from horosphere.superposition.cuda import PRECISIONS, CudaGroup, memory
 
-    runs = [Toy(n=1000, m=m, law=law, gamma=gamma, seed=seed) for law, gamma in POINTS for m in WIDTHS for seed in range(4)]
+    runs = [
+        Toy(n=1000, m=m, law=law, gamma=gamma, seed=seed) for law, gamma in POINTS for m in WIDTHS for seed in range(4)
+    ]
     schedule = Schedule(steps=trained, warmup=trained // 10)
     found = {}
     for precision in PRECISIONS:
@@ -81,7 +94,9 @@ def cuda(steps: int, trained: int) -> None:
         group.advance(trained // 10)
         found[precision] = group.losses().log()
     off, spread = found["fp16"] - found["fp32"], found["fp32"].view(-1, 4).std(1).mean()
-    print(f"log of the losses of {len(runs)} runs after {trained} steps: fp16 - fp32 = {off.mean():.4f} ± {off.std() / len(off) ** 0.5:.4f}")
+    print(
+        f"log of the losses of {len(runs)} runs after {trained} steps: fp16 - fp32 = {off.mean():.4f} ± {off.std() / len(off) ** 0.5:.4f}"
+    )
     print(f"between seeds: {spread:.4f}\n")
 
     print(f"{'grid':16}{'runs':>8}{'GiB':>8}{'ms a step':>11}{'whole grid, minutes':>21}", flush=True)

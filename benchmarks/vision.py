@@ -108,7 +108,10 @@ def steps(job: Job, device: str) -> dict[str, Callable[[], Any]]:
         with torch.no_grad(), torch.autocast(device, torch.bfloat16):
             return {"logits": model(batch["x"])}
 
-    return {kind: partial(Graphed(step) if device == "cuda" else step, batch) for kind, step in (("training", training), ("inference", inference))}
+    return {
+        kind: partial(Graphed(step) if device == "cuda" else step, batch)
+        for kind, step in (("training", training), ("inference", inference))
+    }
 
 
 def seconds(step: Callable[[], Any], device: str, times: int) -> float:
@@ -202,14 +205,26 @@ def throughput(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[
     work = {job: gmacs(job.model()) for job in jobs}
     unit = next(job for job in jobs if job.name == UNIT)
     print(f"{'':18}{'':>8}{'GMACs':>14}{'training':>22}{'inference':>22}")
-    print(f"{'model':18}{'params':>8}{'layers':>7}{'all':>7}{'images/s':>12}{'per GMAC':>10}{'images/s':>12}{'per GMAC':>10}")
+    print(
+        f"{'model':18}{'params':>8}{'layers':>7}{'all':>7}{'images/s':>12}{'per GMAC':>10}{'images/s':>12}{'per GMAC':>10}"
+    )
     rows = []
     for job in jobs:
-        row: dict[str, Any] = {"name": job.name, "parameters": sum(p.numel() for p in job.model().parameters()) / 1e6, "gmacs": work[job]}
+        row: dict[str, Any] = {
+            "name": job.name,
+            "parameters": sum(p.numel() for p in job.model().parameters()) / 1e6,
+            "gmacs": work[job],
+        }
         for kind, t in taken.items():
-            row[kind] = {"images_per_s": job.batch / t[job], "per_gmac": t[unit] / t[job] * work[job]["layers"] / work[unit]["layers"]}
+            row[kind] = {
+                "images_per_s": job.batch / t[job],
+                "per_gmac": t[unit] / t[job] * work[job]["layers"] / work[unit]["layers"],
+            }
         speeds = "".join(f"{row[k]['images_per_s']:12.0f}{row[k]['per_gmac']:10.2f}" for k in KINDS)
-        print(f"{job.name:18}{row['parameters']:7.1f}M{row['gmacs']['layers']:7.2f}{row['gmacs']['all']:7.2f}{speeds}", flush=True)
+        print(
+            f"{job.name:18}{row['parameters']:7.1f}M{row['gmacs']['layers']:7.2f}{row['gmacs']['all']:7.2f}{speeds}",
+            flush=True,
+        )
         rows.append(row)
     return rows
 
@@ -219,7 +234,9 @@ def windows(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[dic
     print(f"\n{'window level (fp32)':24}{'of training':>12}{'of inference':>14}")
     rows = []
     for job in jobs:
-        rows.append({"name": job.name} | {kind: 1 - t[replace(job, windows=False)] / t[job] for kind, t in taken.items()})
+        rows.append(
+            {"name": job.name} | {kind: 1 - t[replace(job, windows=False)] / t[job] for kind, t in taken.items()}
+        )
         print(f"{job.name:24}{rows[-1]['training']:12.1%}{rows[-1]['inference']:14.1%}", flush=True)
     return rows
 
@@ -237,7 +254,13 @@ def profile(found: dict[Job, Worker], jobs: Sequence[Job], times: int) -> dict[s
     print(f"\n{'training step, ms':24}" + "".join(f"{kind:>10}" for kind in ("products", "fused", "other")))
     rows = {job.name: found[job].ask(kernels, "training", times) for job in jobs}
     for name, row in rows.items():
-        print(f"{name:24}" + "".join(f"{sum(ms for k, ms in row.items() if kind_of(k) == kind):10.2f}" for kind in ("products", "fused", "other")))
+        print(
+            f"{name:24}"
+            + "".join(
+                f"{sum(ms for k, ms in row.items() if kind_of(k) == kind):10.2f}"
+                for kind in ("products", "fused", "other")
+            )
+        )
         print("".join(f"{ms:14.2f}  {kernel[:90]}\n" for kernel, ms in list(row.items())[:LONGEST]), end="", flush=True)
     return rows
 
@@ -262,7 +285,11 @@ def main() -> None:
     swept = [Job(SWEPT, images, s, kinds=("inference",)) for s in sizes if args.smoke or args.only in SWEPT]
     found = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device)
     taken = {kind: turns(found, kind, rounds, times) for kind in KINDS}
-    result: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "batch": batch}
+    result: dict[str, Any] = {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "batch": batch,
+    }
     result["throughput"] = throughput(compared, taken)
     result["windows"] = windows(ours, taken)
     if swept:

@@ -30,7 +30,9 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     require_pictures()
     graph = trove_classifiers()
     config = EmbedConfig(dim=5, epochs=150)
-    print(f"PyPI's package classifiers: a tree of {len(graph)} nodes. Four geometries, 5 dimensions, 3 seeds each; about a minute on two cores.")
+    print(
+        f"PyPI's package classifiers: a tree of {len(graph)} nodes. Four geometries, 5 dimensions, 3 seeds each; about a minute on two cores."
+    )
     with progress("comparing", config.epochs * 12, quiet) as update, one_thread():
         comparison = compare(graph, config, progress=update)
     print_comparison(comparison)
@@ -63,10 +65,14 @@ def add_language_models(report: Report, quiet: bool) -> None:
     from horosphere.train.compare_language import Entrant, Training, run_all
     from horosphere.train.language import LanguageRecipe, load, write
 
-    print(f"\nPython's documentation: {CURVED}, which lives on the hyperboloid, and its flat twin {FLAT}; about two minutes on two cores.")
+    print(
+        f"\nPython's documentation: {CURVED}, which lives on the hyperboloid, and its flat twin {FLAT}; about two minutes on two cores."
+    )
     corpus = LanguageRecipe.read(RECIPES[CURVED], SETTINGS).corpus(quiet)  # made once, before both look for it
     with TemporaryDirectory(prefix="horosphere.", ignore_cleanup_errors=True) as aside:
-        trainings = [Training(Entrant(name, recipe), SETTINGS, Path(aside, name), STEPS) for name, recipe in RECIPES.items()]
+        trainings = [
+            Training(Entrant(name, recipe), SETTINGS, Path(aside, name), STEPS) for name, recipe in RECIPES.items()
+        ]
         with progress("training", STEPS * len(trainings), quiet) as update:
             run_all(trainings, len(trainings), "cpu", False, update)
         models, runs = {}, []
@@ -79,6 +85,8 @@ def add_language_models(report: Report, quiet: bool) -> None:
     duel, size = Duel(*runs), models[CURVED].config.vocab_size
     rows = first_rows(corpus.valid, models[CURVED].config.max_position_embeddings)
     with progress("looking inside", len(rows) * len(models), quiet) as update:
-        found = study(models, token_labels(corpus.tokenizer, size), token_counts(corpus.train, size), rows, progress=update)
+        found = study(
+            models, token_labels(corpus.tokenizer, size), token_counts(corpus.train, size), rows, progress=update
+        )
     add_language(report, "Python's own documentation", duel, found)
     print_comparison(duel)

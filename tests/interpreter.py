@@ -26,4 +26,12 @@ def checked(module):
     """What the checks of a module said, all in one process of its own: Triton reads TRITON_INTERPRET when it is imported."""
     interpret = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     environment = {**os.environ, **interpret, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-m", module], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

@@ -185,7 +185,10 @@ class LorentzRef(_Reference):
 
     def hyperplane_distance(self, x: Vector, p: Vector, w: Vector):
         """asinh(√c <x, w>_L/|w|_L)/√c, w tangent at p"""
-        return mp.asinh(self.sqrt_c * minkowski(self.ambient(x), self.ambient_tangent(p, w)) / self.norm(p, w)) / self.sqrt_c
+        return (
+            mp.asinh(self.sqrt_c * minkowski(self.ambient(x), self.ambient_tangent(p, w)) / self.norm(p, w))
+            / self.sqrt_c
+        )
 
     def translate(self, x: Vector, by: Vector) -> Vector:
         """The space rows of the boost, [√c b, I + c b bᵀ/(1 + √c b_t)], times (x_t, x)"""
@@ -218,7 +221,9 @@ class PoincareRef(_Reference):
     def dist(self, x: Vector, y: Vector):
         """acosh(1 + 2c|x - y|²/((1 - c|x|²)(1 - c|y|²)))/√c"""
         gap = sub(x, y)
-        return acosh(1 + 2 * self.c * dot(gap, gap) / ((1 - self.c * dot(x, x)) * (1 - self.c * dot(y, y)))) / self.sqrt_c
+        return (
+            acosh(1 + 2 * self.c * dot(gap, gap) / ((1 - self.c * dot(x, x)) * (1 - self.c * dot(y, y)))) / self.sqrt_c
+        )
 
     def exp0(self, v: Vector) -> Vector:
         """tanh(√c|v|)/√c · v/|v|:  at distance λ_0|v| = 2|v| from the origin"""

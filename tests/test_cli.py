@@ -103,7 +103,9 @@ def test_bad_words(words, refused):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("command", ["embed", "compare"])
 def test_a_gpu_that_is_not_there(command, refused):
-    assert "--device cuda: torch has only cpu here; choose from that" in refused(command, "tree.tsv", "--device", "cuda")
+    assert "--device cuda: torch has only cpu here; choose from that" in refused(
+        command, "tree.tsv", "--device", "cuda"
+    )
 
 
 @pytest.mark.parametrize("words", [["embed", "tree.tsv"], ["compare", "tree.tsv"], ["demo"]])
@@ -203,7 +205,12 @@ def test_a_process_that_fails():
 
 
 def test_a_terminal_without_greek_still_gets_its_table():
-    done = subprocess.run([SCRIPT, "measure", "delta", "tree.tsv"], capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = subprocess.run(
+        [SCRIPT, "measure", "delta", "tree.tsv"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "2?/diameter" in done.stdout
 
@@ -213,7 +220,9 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
     ours, theirs = os.openpty()
     command = [SCRIPT, "embed", "tree.tsv", "--epochs", "1000000"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a script is born deaf to Ctrl-C
+    heed = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # what runs in the background of a script is born deaf to Ctrl-C
     with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env, preexec_fn=heed) as job:
         os.close(theirs)
         deadline = Timer(60, job.kill)

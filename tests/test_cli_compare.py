@@ -15,12 +15,16 @@ pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
 
 def self_contained(path):
-    page = re.sub(r'"data:[^"]*"', '"data:"', Path(path).read_text(encoding="utf-8"))  # a picture's letters may spell anything
+    page = re.sub(
+        r'"data:[^"]*"', '"data:"', Path(path).read_text(encoding="utf-8")
+    )  # a picture's letters may spell anything
     return not re.search(r"""src=(?!"data:)|href|url\(|@import|<script|<link""", page)
 
 
 def test_compare_prints_a_table_and_writes_a_report(run):
-    code, out, err = run("compare", "tree.tsv", *SHORT, "--geometries", "lorentz, euclidean,lorentz,", "--seeds", 2, "--out", "r.html")
+    code, out, err = run(
+        "compare", "tree.tsv", *SHORT, "--geometries", "lorentz, euclidean,lorentz,", "--seeds", 2, "--out", "r.html"
+    )
     assert (code, err) == (0, "")
     head, best, other, verdict, written = out.splitlines()
     assert head.split() == ["geometry", "dim", "mean", "rank", "↓", "mAP", "↑", "time"]

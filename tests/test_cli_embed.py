@@ -60,7 +60,9 @@ def test_embed_reads(name, text, options, run):
     assert {path.name for path in Path("runs", f"{Path(name).stem}-lorentz-3").iterdir()} == FILES
 
 
-@pytest.mark.parametrize("options", [["--geometry", "euclidean"], ["--geometry", "lorentz:2+euclidean:1"], ["--on", "edges"], ["--dim", "1"]])
+@pytest.mark.parametrize(
+    "options", [["--geometry", "euclidean"], ["--geometry", "lorentz:2+euclidean:1"], ["--on", "edges"], ["--dim", "1"]]
+)
 def test_embed_in_other_ways(options, run):
     code, _, err = run("embed", "tree.tsv", *SHORT, *options, "--rank-nodes", 5, "--out", "out")
     assert (code, err) == (0, "")
@@ -75,7 +77,9 @@ def test_embed_shows_the_curvature_it_learned(run):
 
 def test_embed_refuses_to_replace_before_it_trains(run, refused):
     Path("out").mkdir()
-    assert "out exists already: choose another --out, or pass --overwrite" in refused("embed", "tree.tsv", "--out", "out")
+    assert "out exists already: choose another --out, or pass --overwrite" in refused(
+        "embed", "tree.tsv", "--out", "out"
+    )
 
 
 def test_embed_overwrites_its_own_folder_when_told(run):
@@ -93,7 +97,9 @@ def test_embed_that_diverges_writes_nothing(run):
     before = everything()
     code, out, err = run("embed", "tree.tsv", *SHORT, "--lr", "1e6")
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"horosphere: the lorentz embedding diverged in epoch \d \(.*\): lower --lr \(now 1e\+06\)\n", err)
+    assert re.fullmatch(
+        r"horosphere: the lorentz embedding diverged in epoch \d \(.*\): lower --lr \(now 1e\+06\)\n", err
+    )
     assert everything() == before
 
 
@@ -122,7 +128,12 @@ def folder(run):
 def test_measure_delta_of_a_graph(run):
     code, out, _ = run("measure", "delta", "tree.tsv")
     assert code == 0
-    assert rows(out) == {"nodes": "31", "δ": "0.000  (exact)", "diameter": "8.000", "2δ/diameter": "0.000  (0 is a tree, 1 the least tree-like)"}
+    assert rows(out) == {
+        "nodes": "31",
+        "δ": "0.000  (exact)",
+        "diameter": "8.000",
+        "2δ/diameter": "0.000  (0 is a tree, 1 the least tree-like)",
+    }
 
 
 def test_measure_delta_of_a_graph_in_parts(run):
@@ -177,7 +188,10 @@ def test_measure_remembers_that_a_graph_was_undirected(run):
 @pytest.mark.parametrize("what", ["distortion", "reconstruction"])
 def test_measuring_against_a_graph_needs_that_graph(what, run, folder):
     Path("other.tsv").write_text("a\tb\n")
-    for words, message in (([], "pass --data tree.tsv"), (["--data", "other.tsv"], "other.tsv has other nodes than out")):
+    for words, message in (
+        ([], "pass --data tree.tsv"),
+        (["--data", "other.tsv"], "other.tsv has other nodes than out"),
+    ):
         code, _, err = run("measure", what, folder, *words)
         assert code == 2
         assert message in err

@@ -62,7 +62,9 @@ def assert_same(a, b):
 
 
 def test_train_says_what_came_out_and_where_it_is(run):
-    code, out, err = run("train", "llama-tiny", *TINY, "sample_every=4", "--out", "llama", "lr=1e-3")  # a setting behind the options too
+    code, out, err = run(
+        "train", "llama-tiny", *TINY, "sample_every=4", "--out", "llama", "lr=1e-3"
+    )  # a setting behind the options too
     assert code == 0
     found = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
     assert found["model"] == f"llama-tiny, {load('llama')[0].num_parameters():,} parameters"
@@ -93,7 +95,10 @@ def test_ctrl_c_then_resume_is_exact(run, monkeypatch):
         patch.setattr(language.LanguageTask, "loss", heard)
         code, _, err = run(*words)
     assert code == 130
-    assert err == "horosphere: stopped after step 3 of 4; the last step is saved in stopped, and the same command with --resume goes on\n"
+    assert (
+        err
+        == "horosphere: stopped after step 3 of 4; the last step is saved in stopped, and the same command with --resume goes on\n"
+    )
     assert run("generate", "stopped", "The", "--tokens", 3)[0] == 0
     assert run(*words, "--resume")[0] == 0
     assert_same("stopped", "runs/helm-mice-tiny")
@@ -108,7 +113,10 @@ def test_a_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     assert (code, err) == (130, "horosphere: stopped; nothing was written\n")
     assert not Path("new").exists()
     code, _, err = run("train", "helm-mice-tiny", *TINY, "--resume")
-    assert (code, err) == (130, "horosphere: stopped; runs/helm-mice-tiny is at its last checkpoint, and the same command with --resume goes on\n")
+    assert (code, err) == (
+        130,
+        "horosphere: stopped; runs/helm-mice-tiny is at its last checkpoint, and the same command with --resume goes on\n",
+    )
 
 
 def test_kill_9_then_resume_is_exact(run):
@@ -134,12 +142,18 @@ def test_two_processes_train_as_one(run):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("written") == 1
     for one, two in zip(lines("runs/helm-mice-tiny"), lines("two"), strict=True):
-        one.pop("expert_imbalance", None), two.pop("expert_imbalance", None)  # each process sees the load of its own rows
+        (
+            one.pop("expert_imbalance", None),
+            two.pop("expert_imbalance", None),
+        )  # each process sees the load of its own rows
         assert one == pytest.approx(two, rel=1e-4)
     one, two = weights("runs/helm-mice-tiny"), weights("two")
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
     bias = "model.layers.1.mlp.gate.e_score_correction_bias"
-    half = [load_file(f"{run}/checkpoints/step-00000002/model-00001-of-00001.safetensors")[bias] for run in ("runs/helm-mice-tiny", "two")]
+    half = [
+        load_file(f"{run}/checkpoints/step-00000002/model-00001-of-00001.safetensors")[bias]
+        for run in ("runs/helm-mice-tiny", "two")
+    ]
     assert torch.equal(*half)
     assert half[0].any()
     Path("two/config.json").unlink()
@@ -150,7 +164,9 @@ def test_two_processes_train_as_one(run):
 
 @pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
 def test_two_processes_complain_once(home):
-    done = subprocess.run([*TORCHRUN, *MODULE, "data=nowhere", "--out", "never"], env=ENV, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*TORCHRUN, *MODULE, "data=nowhere", "--out", "never"], env=ENV, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode != 0
     assert done.stderr.count("horosphere: nowhere: no such file or folder") == 1
     assert not Path("never").exists()
@@ -187,7 +203,10 @@ def test_eval_of_another_text(run):
     assert cells(out)["predictions"] == "48 in windows of 16"
 
 
-PAIRS = [{"good": "the cat", "bad": "cat the", "phenomenon": "order"}, {"good": "more", "bad": "erom", "phenomenon": "spelling"}] * 3
+PAIRS = [
+    {"good": "the cat", "bad": "cat the", "phenomenon": "order"},
+    {"good": "more", "bad": "erom", "phenomenon": "spelling"},
+] * 3
 QUESTIONS = [{"query": "the", "choices": ["cat", "hat", "dog", "猫"], "gold": i % 4} for i in range(8)]
 
 
@@ -237,7 +256,10 @@ def test_generate_writes_what_the_library_does(run):
     model, tokenizer = load("runs/helm-mice-tiny")
     torch.manual_seed(5)
     text = language.write(model, tokenizer, "", 10, temperature=1.5, top_k=300)
-    assert run("generate", "runs/helm-mice-tiny", "", "--tokens", 10, "--temperature", 1.5, "--top-k", 300, "--seed", 5)[1] == f"{text}\n"
+    assert (
+        run("generate", "runs/helm-mice-tiny", "", "--tokens", 10, "--temperature", 1.5, "--top-k", 300, "--seed", 5)[1]
+        == f"{text}\n"
+    )
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

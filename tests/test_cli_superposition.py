@@ -42,7 +42,9 @@ def refused(run):
 
 
 def test_a_sweep_leaves_a_table_and_says_how_loss_falls(run):
-    code, out, _ = run("sweep", *SMALL, "--laws", "power:1,linear", "--gammas=-0.5,0.5", "--bias", "normal,zero", "--out", "out")
+    code, out, _ = run(
+        "sweep", *SMALL, "--laws", "power:1,linear", "--gammas=-0.5,0.5", "--bias", "normal,zero", "--out", "out"
+    )
     assert code == 0
     assert out.splitlines()[0].split() == ["setting", "α_m", "95", "%", "widest:", "loss", "φ½", "widths", "x", "seeds"]
     assert len(out.splitlines()) == 1 + 8 + 2  # settings, how sure, where
@@ -52,12 +54,24 @@ def test_a_sweep_leaves_a_table_and_says_how_loss_falls(run):
 
 def test_a_part_of_a_published_grid(run, refused):
     few = ("--grid", "a", "--steps", "2", "--batch", "16", "--seeds", "1", "--out", "out", "--quiet", "--device", "cpu")
-    code, _, _ = run("sweep", *few, "--laws", "power:0.5,power:2", "--widths", "10,25", "--gammas=-0.556,0.333", "--bias", "normal,zero")
+    code, _, _ = run(
+        "sweep",
+        *few,
+        "--laws",
+        "power:0.5,power:2",
+        "--widths",
+        "10,25",
+        "--gammas=-0.556,0.333",
+        "--bias",
+        "normal,zero",
+    )
     assert code == 0
     with open("out/results.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len({tuple(row[name] for name in ("law", "m", "gamma", "bias")) for row in rows}) == 16
-    assert {(row["law"], row["m"]) for row in rows} == {(law, m) for law in ("power:0.5", "power:2") for m in ("10", "25")}
+    assert {(row["law"], row["m"]) for row in rows} == {
+        (law, m) for law in ("power:0.5", "power:2") for m in ("10", "25")
+    }
     assert "--widths 11: grid a has 10, 15, 25, 39, 63, 100" in refused("sweep", *few, "--widths", "10,11")
     assert "--laws power:3: grid a has power:0, power:0.125," in refused("sweep", *few, "--laws", "power:1,power:3")
     assert "--gammas 0.4: grid a has -1, -0.7778," in refused("sweep", *few, "--gammas", "0.333,0.4")
@@ -67,9 +81,36 @@ def test_a_part_of_a_published_grid(run, refused):
 
 
 def test_values_are_what_they_mean(run):
-    few = ("--grid", "a", "--steps", "2", "--batch", "16", "--seeds", "1", "--quiet", "--device", "cpu", "--widths", "10,010")
+    few = (
+        "--grid",
+        "a",
+        "--steps",
+        "2",
+        "--batch",
+        "16",
+        "--seeds",
+        "1",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--widths",
+        "10,010",
+    )
     assert run("sweep", *few, "--laws", "power:0.50,power:2.0", "--gammas=0.333,0.3330", "--out", "grid")[0] == 0
-    assert run("sweep", *SMALL, "--laws", "power:0.50,linear,power:0.5", "--gammas=0.1,0.10", "--widths", "4,04", "--out", "own")[0] == 0
+    assert (
+        run(
+            "sweep",
+            *SMALL,
+            "--laws",
+            "power:0.50,linear,power:0.5",
+            "--gammas=0.1,0.10",
+            "--widths",
+            "4,04",
+            "--out",
+            "own",
+        )[0]
+        == 0
+    )
     for folder, laws in (("grid", ["power:0.5", "power:2"]), ("own", ["power:0.50", "linear"] * 2)):
         with open(f"{folder}/results.csv", encoding="utf-8") as file:
             assert [row["law"] for row in csv.DictReader(file)] == laws
@@ -93,7 +134,26 @@ def test_a_finished_sweep_is_kept_and_read_again(run, refused):
 
 def test_figures_need_runs_that_fill_one(run, refused):
     gammas = "--gammas=-1,-0.5555556,0.3333333"
-    assert run("sweep", "--widths", "4,8", "--n", "1000", "--steps", "3", "--batch", "16", "--seeds", "1", gammas, "--out", "out", "--quiet")[0] == 0
+    assert (
+        run(
+            "sweep",
+            "--widths",
+            "4,8",
+            "--n",
+            "1000",
+            "--steps",
+            "3",
+            "--batch",
+            "16",
+            "--seeds",
+            "1",
+            gammas,
+            "--out",
+            "out",
+            "--quiet",
+        )[0]
+        == 0
+    )
     code, out, _ = run("figures", "out", "--out", "pictures")
     assert code == 0
     assert "figure-3.png" in out
@@ -118,7 +178,9 @@ def test_the_published_losses_are_the_default_of_a_fit(run):
 
 
 def test_few_sizes_give_a_guess_and_say_so(run):
-    Path("losses.csv").write_text("family,dataset,m,loss\n" + "".join(f"a,x,{m},{2 + 100 / m}\n" for m in (64, 128, 256, 512)))
+    Path("losses.csv").write_text(
+        "family,dataset,m,loss\n" + "".join(f"a,x,{m},{2 + 100 / m}\n" for m in (64, 128, 256, 512))
+    )
     code, out, _ = run("predict", "losses.csv", "--width", "1024")
     assert code == 0
     assert "a guess: 4 sizes" in out
@@ -164,7 +226,9 @@ def test_help_has_an_example(run):
 def test_examples_are_commands():
     parser = cli._parser()
     parts = subcommands(subcommands(parser)["superposition"])
-    examples = [part.epilog.removeprefix("example: ") for part in [subcommands(parser)["superposition"], *parts.values()]]
+    examples = [
+        part.epilog.removeprefix("example: ") for part in [subcommands(parser)["superposition"], *parts.values()]
+    ]
     assert len(examples) == 7
     for example in examples:
         program, *words = shlex.split(example)
@@ -182,7 +246,9 @@ def test_two_models_of_one_name_are_two(run, monkeypatch):
     monkeypatch.setattr("horosphere.plots.superposition_heads.draw_overlaps", lambda found, path: drawn.extend(found))
     for folder in ("a/run", "b/run"):
         Path(folder).mkdir(parents=True)
-        Path(folder, "config.json").write_text(json.dumps({"model_type": "llama", "tie_word_embeddings": False, "vocab_size": 48}))
+        Path(folder, "config.json").write_text(
+            json.dumps({"model_type": "llama", "tie_word_embeddings": False, "vocab_size": 48})
+        )
         save_file({"lm_head.weight": torch.randn(48, 16)}, Path(folder, "model.safetensors"))
     assert run("analyze", "a/run", "b/run", "--out", "pictures")[0] == 0
     assert drawn == ["a/run", "b/run"]
@@ -190,6 +256,13 @@ def test_two_models_of_one_name_are_two(run, monkeypatch):
 
 def test_a_reader_who_has_seen_enough_is_no_mistake():
     command = f"{sys.executable} -m horosphere superposition fit | head -c 1"
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("l", "")
     assert done.returncode in (0, 141)  # by chance all was written before head left

@@ -24,7 +24,12 @@ def home(tmp_path_factory):
         patch.chdir(folder)
         write_npz("colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
         Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)).save("noise.png")
-        assert main(["train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--quiet", "--device", "cpu", "--out", "run"]) == 0
+        assert (
+            main(
+                ["train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--quiet", "--device", "cpu", "--out", "run"]
+            )
+            == 0
+        )
         yield folder
 
 
@@ -34,7 +39,18 @@ def run(home, capsys):
 
 
 def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):
-    code, out, _ = run("train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--resume", "--quiet", "--device", "cpu", "--out", "run")
+    code, out, _ = run(
+        "train",
+        "hcformer-nano-32",
+        "data=colours.npz",
+        *SMALL,
+        "--resume",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+    )
     assert code == 0
     assert [line.split("  ")[0] for line in out.splitlines()][2:8] == [
         "top-1",
@@ -64,7 +80,10 @@ def test_a_picture_is_explained(run):
         (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder made by"),
         (("train", "semantic-fpn", "data=nowhere"), "nowhere"),
         (("compare", "helm-d-tiny"), "compare takes helm-tiny"),
-        (("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"), "this is what the compared networks differ in"),
+        (
+            ("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"),
+            "this is what the compared networks differ in",
+        ),
         (("explain", "colours.npz", "--model", "run"), "no readable picture"),
         (("explain", "missing.png", "--model", "run"), "no such picture"),
         (("explain", "noise.png", "--model", "hcformer-nano"), "pass --random-weights"),

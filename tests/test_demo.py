@@ -34,15 +34,27 @@ def test_the_report_has_the_numbers_of_the_runs(monkeypatch, capsys, tmp_path):
     from horosphere.train import compare_language
     from horosphere.train.language import LanguageRecipe, train
 
-    (tmp_path / "text.txt").write_text("\f".join(f"The cat {i} sat on mat {i % 7}, and a dog {i % 5} ran. " * 9 for i in range(60)))
-    small = ["vocab=300", "length=16", "batch=2", "steps=2", "num_hidden_layers=2", "hidden_size=32", f"data={tmp_path / 'text.txt'}"]
+    (tmp_path / "text.txt").write_text(
+        "\f".join(f"The cat {i} sat on mat {i % 7}, and a dog {i % 5} ran. " * 9 for i in range(60))
+    )
+    small = [
+        "vocab=300",
+        "length=16",
+        "batch=2",
+        "steps=2",
+        "num_hidden_layers=2",
+        "hidden_size=32",
+        f"data={tmp_path / 'text.txt'}",
+    ]
     monkeypatch.setattr(demo, "SETTINGS", small)
     found = {}
 
     def here(trainings, jobs, device, overwrite, update):  # in this process: two more would take long to start
         for training in trainings:
             recipe = LanguageRecipe.read(training.entrant.recipe, training.settings)
-            found[training.entrant.name] = train(recipe, training.folder, quiet=True, device=device).evaluation["bits_per_byte"]
+            found[training.entrant.name] = train(recipe, training.folder, quiet=True, device=device).evaluation[
+                "bits_per_byte"
+            ]
 
     monkeypatch.setattr(compare_language, "run_all", here)
     demo.demo("report.html", False, True)

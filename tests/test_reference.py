@@ -122,7 +122,9 @@ def test_transport_does_not_turn(c):
         y = m.exp(x, scale(h, w))
         middle = m.geodesic(m.exp(x, scale(h, v)), y, 0.5)
         rung = m.log(y, m.geodesic(x, middle, 2))
-        assert close(scale(1 / h, rung), m.transport(v, x, y), digits=35)  # off by h²; a transport that turns on the way would be off by h
+        assert close(
+            scale(1 / h, rung), m.transport(v, x, y), digits=35
+        )  # off by h²; a transport that turns on the way would be off by h
 
 
 @all_curvatures
@@ -189,7 +191,9 @@ def test_exterior_angle_is_the_law_of_cosines(c):
     for m in (LorentzRef(c), PoincareRef(c)):
         x, y = points(m, 2)
         to_origin, to_y, across = (m.sqrt_c * m.dist(p, q) for p, q in ((x, origin()), (x, y), (y, origin())))
-        interior = mp.acos((mp.cosh(to_origin) * mp.cosh(to_y) - mp.cosh(across)) / (mp.sinh(to_origin) * mp.sinh(to_y)))
+        interior = mp.acos(
+            (mp.cosh(to_origin) * mp.cosh(to_y) - mp.cosh(across)) / (mp.sinh(to_origin) * mp.sinh(to_y))
+        )
         assert close(m.exterior_angle(x, y), mp.pi - interior)
         assert close(m.exterior_angle(x, m.geodesic(origin(), x, 2)), mp.zero, digits=50)
         assert close(m.exterior_angle(x, m.geodesic(origin(), x, 0.5)), mp.pi, digits=50)
@@ -225,7 +229,9 @@ def test_density_integrates_to_one(c):
     def total(m, half_width, place, volume):
         step = half_width / n
         grid = [place(to_mp([step * i, step * j])) for i in range(-n, n + 1) for j in range(-n, n + 1)]
-        return step**2 * mp.fsum(mp.exp(m.wrapped_normal_log_density(x, m.exp0(v), std)) * volume(x) for x in grid if volume(x) > 0)
+        return step**2 * mp.fsum(
+            mp.exp(m.wrapped_normal_log_density(x, m.exp0(v), std)) * volume(x) for x in grid if volume(x) > 0
+        )
 
     def stretch(a):
         return [mp.sinh(L.sqrt_c * p) / L.sqrt_c for p in a]

@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args, more = parser.parse_known_args(argv)
     if "settings" in args:  # argparse takes them right behind the recipe only
-        args.settings, more = [*args.settings, *(word for word in more if _is_setting(word))], [word for word in more if not _is_setting(word)]
+        args.settings, more = (
+            [*args.settings, *(word for word in more if _is_setting(word))],
+            [word for word in more if not _is_setting(word)],
+        )
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
@@ -53,7 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough: head, less
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains about it once more at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python complains about it once more at its end
         return BROKEN_PIPE
     except (UserError, OSError) as error:
         if args.debug:
@@ -107,7 +112,12 @@ def _embed(args: argparse.Namespace) -> None:
     relations = config.relations(graph)
     with progress("ranking", len(graph), args.quiet) as update:
         score = reconstruction(
-            result.points, result.manifold, relations, device=device, nodes=args.rank_nodes, progress=lambda done, total: update(done, "nodes")
+            result.points,
+            result.manifold,
+            relations,
+            device=device,
+            nodes=args.rank_nodes,
+            progress=lambda done, total: update(done, "nodes"),
         )
     spread = radius(result.points, result.manifold)
     metrics = {"mean_rank": score.mean_rank, "map": score.map, "radius_mean": spread.mean, "radius_max": spread.max}
@@ -117,16 +127,31 @@ def _embed(args: argparse.Namespace) -> None:
     with new_folder(out, args.overwrite, ABOUT) as folder:
         replace(result, metrics=metrics).write(folder)
         title = f"{stem(args.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
-        draw_disk(result.points, result.manifold, graph.edges, graph.labels, depth=depth, title=title, path=folder / "disk.png")
+        draw_disk(
+            result.points,
+            result.manifold,
+            graph.edges,
+            graph.labels,
+            depth=depth,
+            title=title,
+            path=folder / "disk.png",
+        )
 
-    rows = [["nodes", f"{len(graph):,}"], ["relations", f"{len(relations):,}"], ["geometry", f"{config.geometry}, {config.dim} dimensions"]]
+    rows = [
+        ["nodes", f"{len(graph):,}"],
+        ["relations", f"{len(relations):,}"],
+        ["geometry", f"{config.geometry}, {config.dim} dimensions"],
+    ]
     if curved := [f"{-float(m.c):.3g}" for m in result.manifold.modules() if isinstance(m, Curved)]:
         rows.append(["curvature", ", ".join(curved) + (" (learned)" if config.learn_curvature else "")])
     rows += [["mean rank", f"{score.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{score.map:.3f}  (1 is perfect)"]]
     rows.append(["radius", f"mean {spread.mean:.2f}, largest {spread.max:.2f}"])
     if depth is not None:
         rows.append(["radius follows depth", f"{metrics['radius_depth_correlation']:.2f}  (rank correlation)"])
-    rows += [["training", f"{result.seconds:.1f} s, {result.seconds / config.epochs * 1e3:.0f} ms an epoch"], ["picture", f"{out / 'disk.png'}"]]
+    rows += [
+        ["training", f"{result.seconds:.1f} s, {result.seconds / config.epochs * 1e3:.0f} ms an epoch"],
+        ["picture", f"{out / 'disk.png'}"],
+    ]
     table([], [*rows, ["written", f"{out}/"]])
 
 
@@ -139,7 +164,9 @@ def _compare(args: argparse.Namespace) -> None:
     if args.data in recipe_names() or args.data.endswith(".yaml"):
         return compare_pictures(args)
     if args.settings:
-        raise UserError(f"{' '.join(args.settings)}: settings are for {', '.join(FAMILIES)}; {args.data} is taken for the file of a graph")
+        raise UserError(
+            f"{' '.join(args.settings)}: settings are for {', '.join(FAMILIES)}; {args.data} is taken for the file of a graph"
+        )
     args.out = args.out or "report.html"
     _compare_graph(args)
 
@@ -150,7 +177,9 @@ def _compare_language(args: argparse.Namespace) -> None:
     args.out = args.out or str(Path("runs") / f"compare-{args.data}")
     require_pictures()
     device = choose_device(args.device)
-    found = compare_language(args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet)
+    found = compare_language(
+        args.data, args.settings, args.out, args.seeds, args.jobs, device, args.blimp, args.overwrite, args.quiet
+    )
     print_comparison(found)
     print(f"{found.tokens:,} tokens each; curves: {Path(args.out) / CURVES}")
 
@@ -241,7 +270,14 @@ def _train_language(args: argparse.Namespace) -> None:
 
     recipe = LanguageRecipe.read(args.recipe, args.settings)
     args.out = args.out or str(Path("runs") / stem(args.recipe))
-    result = train(recipe, args.out, resume=args.resume, overwrite=args.overwrite, quiet=args.quiet, device=choose_device(args.device))
+    result = train(
+        recipe,
+        args.out,
+        resume=args.resume,
+        overwrite=args.overwrite,
+        quiet=args.quiet,
+        device=choose_device(args.device),
+    )
     if is_main():
         about = json.loads(Path(args.out, "run.json").read_text(encoding="utf-8"))
         tokens, found = recipe.engine.steps * recipe.engine.batch * recipe.length, result.evaluation
@@ -251,7 +287,12 @@ def _train_language(args: argparse.Namespace) -> None:
             ["perplexity", f"{found['perplexity']:.2f}"],
             ["bits/byte", f"{found['bits_per_byte']:.4f}"],
         ]
-        rows.append(["training", f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations"])
+        rows.append(
+            [
+                "training",
+                f"{result.seconds:.0f} s, {result.seconds / result.step * 1e3:.0f} ms a step with all evaluations",
+            ]
+        )
         table([], [*rows, ["written", f"{args.out}/"], ["next", f'horosphere generate {args.out} "Once upon"']])
 
 
@@ -265,20 +306,35 @@ def _eval(args: argparse.Namespace) -> None:
     if "perplexity" in args.task:
         return _eval_perplexity(args)
     if not args.data:
-        raise UserError(f"--task {','.join(args.task)}: name the task's .jsonl file, or the folder that holds it, with --data")
+        raise UserError(
+            f"--task {','.join(args.task)}: name the task's .jsonl file, or the folder that holds it, with --data"
+        )
     device = choose_device(args.device)
     items = {task: read_task(task, args.data, args.limit) for task in args.task}
     model, tokenizer = load(args.folder)
     model.to(device)
     with autocast(device):
         if not args.harness:
-            results = [evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet) for task in args.task]
+            results = [
+                evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet)
+                for task in args.task
+            ]
             return table(TaskResult.heads, [result.row() for result in results])
         found = harness(model, tokenizer, args.task, args.data, args.limit)
     rows = []
     for task, numbers in found.items():
-        values = [f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else "" for name in ("acc", "acc_norm")]
-        rows.append([task, f"{len(items[task]):,}", *values, f"{sum(1 / len(item.choices) for item in items[task]) / len(items[task]):.3f}"])
+        values = [
+            f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else ""
+            for name in ("acc", "acc_norm")
+        ]
+        rows.append(
+            [
+                task,
+                f"{len(items[task]):,}",
+                *values,
+                f"{sum(1 / len(item.choices) for item in items[task]) / len(items[task]):.3f}",
+            ]
+        )
     table(TaskResult.heads, rows)
 
 
@@ -290,19 +346,30 @@ def _eval_perplexity(args: argparse.Namespace) -> None:
     from horosphere.train.progress import progress
 
     if len(args.task) > 1 or args.harness:
-        raise UserError("--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions")
+        raise UserError(
+            "--task perplexity stands alone, and without --harness: it reads a text, the other tasks read questions"
+        )
     device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     tokens = text_tokens(args.data, tokenizer) if args.data else run_corpus(args.folder, tokenizer).valid
     length = model.config.max_position_embeddings
-    with progress("perplexity", min(args.limit or len(tokens), -(-len(tokens) // length)), args.quiet) as update, autocast(device):
+    with (
+        progress("perplexity", min(args.limit or len(tokens), -(-len(tokens) // length)), args.quiet) as update,
+        autocast(device),
+    ):
         found = validate(model.to(device), tokens, length, World(device=torch.device(device)), args.limit, update)
     assert found.bits_per_byte is not None
     error = "" if found.stderr is None else f" ± {found.stderr:.4f}"
     per_byte = "" if found.stderr is None else f" ± {found.stderr * found.bits_per_byte / found.loss:.4f}"
-    rows = [["text", args.data or "the run's own validation text"], ["predictions", f"{found.tokens:,} in windows of {length}"]]
+    rows = [
+        ["text", args.data or "the run's own validation text"],
+        ["predictions", f"{found.tokens:,} in windows of {length}"],
+    ]
     rows += [["nats/token", f"{found.loss:.4f}{error}  (chance {torch.tensor(tokens.vocab_size).log():.4f})"]]
-    rows += [["perplexity", f"{found.per_token:.2f}  (chance {tokens.vocab_size:,})"], ["bits/byte", f"{found.bits_per_byte:.4f}{per_byte}"]]
+    rows += [
+        ["perplexity", f"{found.per_token:.2f}  (chance {tokens.vocab_size:,})"],
+        ["bits/byte", f"{found.bits_per_byte:.4f}{per_byte}"],
+    ]
     table([], rows)
 
 
@@ -312,7 +379,9 @@ def _generate(args: argparse.Namespace) -> None:
     from horosphere.train.language import autocast, load, write
 
     if not args.temperature > 0:
-        raise UserError(f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy")
+        raise UserError(
+            f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy"
+        )
     device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     from transformers import TextStreamer  # after `load`, which says what to install where it is missing
@@ -320,7 +389,16 @@ def _generate(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     with autocast(device):
         streamer = TextStreamer(tokenizer, skip_special_tokens=True)
-        write(model.to(device), tokenizer, args.prompt, args.tokens, args.temperature, args.top_k, args.greedy, streamer=streamer)
+        write(
+            model.to(device),
+            tokenizer,
+            args.prompt,
+            args.tokens,
+            args.temperature,
+            args.top_k,
+            args.greedy,
+            streamer=streamer,
+        )
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -345,9 +423,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    embed = command(commands, "embed", _embed, "embed a tree or graph", "horosphere embed tree.tsv --geometry lorentz --dim 10")
+    embed = command(
+        commands, "embed", _embed, "embed a tree or graph", "horosphere embed tree.tsv --geometry lorentz --dim 10"
+    )
     _data(embed)
-    embed.add_argument("--geometry", default="lorentz", help="euclidean, poincare, lorentz, product, or e.g. lorentz:6+euclidean:4 (default lorentz)")
+    embed.add_argument(
+        "--geometry",
+        default="lorentz",
+        help="euclidean, poincare, lorentz, product, or e.g. lorentz:6+euclidean:4 (default lorentz)",
+    )
     _training(embed, dim=10)
     embed.add_argument("--rank-nodes", metavar="N", type=positive, help="evaluate this many nodes (default all)")
     output(embed, None, "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
@@ -356,9 +440,17 @@ def _parser() -> argparse.ArgumentParser:
     compare = command(commands, "compare", _compare, "the same data in several geometries", examples)
     _data(compare, "; or helm-tiny, …: HELM and its flat twins on text; or a recipe of pictures")
     compare.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))
-    compare.add_argument("settings", metavar="key=value", nargs="*", help="of the recipes, where trainings are compared")
+    compare.add_argument(
+        "settings", metavar="key=value", nargs="*", help="of the recipes, where trainings are compared"
+    )
     everything = "euclidean,poincare,lorentz,product"
-    compare.add_argument("--geometries", metavar="A,B", type=names, default=names(everything), help=f"separated by commas (default {everything})")
+    compare.add_argument(
+        "--geometries",
+        metavar="A,B",
+        type=names,
+        default=names(everything),
+        help=f"separated by commas (default {everything})",
+    )
     compare.add_argument("--seeds", metavar="N", type=positive, default=3, help="runs of each geometry (default 3)")
     _training(compare, dim=5)
     compare.add_argument("--jobs", metavar="N", type=positive, default=1, help="trainings at once (default 1)")
@@ -367,12 +459,27 @@ def _parser() -> argparse.ArgumentParser:
 
     summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
     measure = command(commands, "measure", _measure, summary, "horosphere measure delta tree.tsv")
-    measure.add_argument("what", choices=("delta", "distortion", "reconstruction", "radius", "tokens"), help="the instrument")
-    measure.add_argument("path", help="a graph file (delta), a folder made by `horosphere embed`, or one made by `horosphere train` (tokens)")
-    measure.add_argument("--data", metavar="DATA", help="the graph, for distortion and reconstruction; the text, for tokens (default: the run's)")
+    measure.add_argument(
+        "what", choices=("delta", "distortion", "reconstruction", "radius", "tokens"), help="the instrument"
+    )
+    measure.add_argument(
+        "path",
+        help="a graph file (delta), a folder made by `horosphere embed`, or one made by `horosphere train` (tokens)",
+    )
+    measure.add_argument(
+        "--data",
+        metavar="DATA",
+        help="the graph, for distortion and reconstruction; the text, for tokens (default: the run's)",
+    )
     measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     _reading(measure)
-    measure.add_argument("--nodes", metavar="N", type=positive, default=1000, help="how many nodes to sample on large data (default 1000)")
+    measure.add_argument(
+        "--nodes",
+        metavar="N",
+        type=positive,
+        default=1000,
+        help="how many nodes to sample on large data (default 1000)",
+    )
     measure.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the sample (default 0)")
     output(measure, None, "a page or a folder of pictures, for tokens")
 
@@ -385,27 +492,54 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(kept=("run.json", "{out} is at its last checkpoint, and the same command with --resume goes on"))
     train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
-    train.add_argument("settings", metavar="key=value", nargs="*", help="in place of the recipe's: data, steps, lr, num_hidden_layers, …")
+    train.add_argument(
+        "settings",
+        metavar="key=value",
+        nargs="*",
+        help="in place of the recipe's: data, steps, lr, num_hidden_layers, …",
+    )
     train.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     device_option(train)
     output(train, None, "folder of the run (default runs/RECIPE)")
 
-    evaluate = command(commands, "eval", _eval, "evaluate a language model", "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz")
+    evaluate = command(
+        commands,
+        "eval",
+        _eval,
+        "evaluate a language model",
+        "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz",
+    )
     evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     tasks = "perplexity, blimp, mmlu, arc_challenge, openbookqa, commonsense_qa, hellaswag, …; separated by commas (default perplexity)"
     evaluate.add_argument("--task", metavar="A,B", type=names, default=["perplexity"], help=tasks)
-    evaluate.add_argument("--data", metavar="PATH", help="text for perplexity (default the run's validation text); the file or folder of other tasks")
-    evaluate.add_argument("--limit", metavar="N", type=positive, help="items of a task, windows of a text (default all)")
+    evaluate.add_argument(
+        "--data",
+        metavar="PATH",
+        help="text for perplexity (default the run's validation text); the file or folder of other tasks",
+    )
+    evaluate.add_argument(
+        "--limit", metavar="N", type=positive, help="items of a task, windows of a text (default all)"
+    )
     evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
     device_option(evaluate)
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    generate = command(commands, "generate", _generate, "let a language model write", 'horosphere generate runs/helm-d-tiny "Once upon"')
+    generate = command(
+        commands,
+        "generate",
+        _generate,
+        "let a language model write",
+        'horosphere generate runs/helm-d-tiny "Once upon"',
+    )
     generate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     generate.add_argument("prompt", help="how the text begins")
     generate.add_argument("--tokens", metavar="N", type=positive, default=100, help="at most (default 100)")
-    generate.add_argument("--temperature", metavar="X", type=float, default=0.8, help="below 1 likelier, above 1 wilder (default 0.8)")
-    generate.add_argument("--top-k", metavar="N", type=positive, default=50, help="choose among so many tokens (default 50)")
+    generate.add_argument(
+        "--temperature", metavar="X", type=float, default=0.8, help="below 1 likelier, above 1 wilder (default 0.8)"
+    )
+    generate.add_argument(
+        "--top-k", metavar="N", type=positive, default=50, help="choose among so many tokens (default 50)"
+    )
     generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
     generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
     device_option(generate)
@@ -419,7 +553,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _data(parser: argparse.ArgumentParser, more: str = "") -> None:
-    parser.add_argument("data", help=f"edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist{more}")
+    parser.add_argument(
+        "data",
+        help=f"edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist{more}",
+    )
     _reading(parser)
 
 
@@ -438,7 +575,12 @@ def _training(parser: argparse.ArgumentParser, dim: int) -> None:
         parser.add_argument(f"--{name}", metavar="X" if kind is float else "N", type=kind, default=value, help=shown)
 
     number("dim", positive, dim, "dimensions")
-    number("curvature", float, default.curvature, "c of the curved parts, whose curvature is -c (default: 3/(d-1)² in d dimensions)")
+    number(
+        "curvature",
+        float,
+        default.curvature,
+        "c of the curved parts, whose curvature is -c (default: 3/(d-1)² in d dimensions)",
+    )
     parser.add_argument("--learn-curvature", action="store_true", help="let training choose the curvature")
     on = "relate each node to all its ancestors, or to its parents only (default closure)"
     parser.add_argument("--on", choices=("closure", "edges"), default=default.on, help=on)

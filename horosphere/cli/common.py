@@ -16,9 +16,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def command(commands: Any, name: str, run: Any, summary: str, example: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary, epilog=f"example: {example}", allow_abbrev=False)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, epilog=f"example: {example}", allow_abbrev=False
+    )
     parser.set_defaults(run=run)
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # as well behind the command
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )  # as well behind the command
     return parser
 
 
@@ -51,14 +55,19 @@ def names(text: str) -> list[str]:
 def choose_device(name: str) -> str:
     import torch
 
-    gpus, processes = torch.cuda.device_count() if torch.cuda.is_available() else 0, int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    gpus, processes = (
+        torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
+    )
     if name == "auto":
         name = "cuda" if gpus else "cpu"
     here = ["cpu", *["cuda"] * bool(gpus), *(f"cuda:{i}" for i in range(gpus))]
     if name not in here:
         raise UserError(f"--device {name}: torch has only {', '.join(here)} here; choose from that")
     if name != "cpu" and processes > gpus:
-        raise UserError(f"{processes} processes for {gpus} GPUs: start one for each with --nproc-per-node {gpus}, or pass --device cpu")
+        raise UserError(
+            f"{processes} processes for {gpus} GPUs: start one for each with --nproc-per-node {gpus}, or pass --device cpu"
+        )
     return name
 
 
@@ -83,7 +92,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None 
     lines = [list(heads), *map(list, rows)] if heads else [list(r) for r in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     for n, line in enumerate(lines):
-        cells = [c.ljust(w) if i == 0 or not heads else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        cells = [
+            c.ljust(w) if i == 0 or not heads else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
         print(("  ".join(cells) + ("   <- best" if best is not None and n == best + bool(heads) else "")).rstrip())
 
 

@@ -8,7 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import choose_device, command, device_option, names, output, positive, require_pictures, stem, table
+from horosphere.cli.common import (
+    choose_device,
+    command,
+    device_option,
+    names,
+    output,
+    positive,
+    require_pictures,
+    stem,
+    table,
+)
 from horosphere.errors import UserError
 
 SHOWN = 24  # rows of a table on a terminal; the rest is in the file
@@ -21,20 +31,44 @@ def add_commands(commands: Any) -> None:
     parts = parent.add_subparsers(title="commands", metavar="COMMAND")
 
     sweep = command(
-        parts, "sweep", _sweep, "train a grid of toy models", "horosphere superposition sweep --laws power:1.5 --gammas=-0.556,0.333 --seeds 3"
+        parts,
+        "sweep",
+        _sweep,
+        "train a grid of toy models",
+        "horosphere superposition sweep --laws power:1.5 --gammas=-0.556,0.333 --seeds 3",
     )
     sweep.add_argument(
-        "--grid", choices=("a", "b", "c", "small"), help="a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small"
+        "--grid",
+        choices=("a", "b", "c", "small"),
+        help="a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small",
     )
     sweep.add_argument("--n", metavar="N", type=positive, help="features (default 1000)")
-    sweep.add_argument("--widths", metavar="A,B", type=names, help="dimensions (default 10,15,25,39,63,100); with --grid: only these of it")
+    sweep.add_argument(
+        "--widths",
+        metavar="A,B",
+        type=names,
+        help="dimensions (default 10,15,25,39,63,100); with --grid: only these of it",
+    )
     laws = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE (default power:1); with --grid: only these"
     sweep.add_argument("--laws", metavar="A,B", type=names, help=laws)
-    sweep.add_argument("--densities", metavar="A,B", type=names, help="mean number of active features (default 1); with --grid: only these")
+    sweep.add_argument(
+        "--densities",
+        metavar="A,B",
+        type=names,
+        help="mean number of active features (default 1); with --grid: only these",
+    )
     decays = "decay; below zero growth to unit norm (default -0.556,0.333); with --grid: only these"
     sweep.add_argument("--gammas", metavar="A,B", type=names, help=decays)
-    sweep.add_argument("--bias", metavar="A,B", type=names, default=["normal"], help="how b starts: normal, as in the paper's scripts, and/or zero")
-    sweep.add_argument("--readouts", metavar="A,B", type=names, default=["dot"], help="dot, lorentz, distance (default dot)")
+    sweep.add_argument(
+        "--bias",
+        metavar="A,B",
+        type=names,
+        default=["normal"],
+        help="how b starts: normal, as in the paper's scripts, and/or zero",
+    )
+    sweep.add_argument(
+        "--readouts", metavar="A,B", type=names, default=["dot"], help="dot, lorentz, distance (default dot)"
+    )
     sweep.add_argument("--lr", metavar="X", type=float, help="learning rate at its peak (default 0.01)")
     sweep.add_argument("--steps", metavar="N", type=positive, help="of training (default the grid's, or 20,000)")
     sweep.add_argument("--batch", metavar="N", type=positive, help="samples a step (default the grid's, or 2048)")
@@ -45,20 +79,44 @@ def add_commands(commands: Any) -> None:
     device_option(sweep)
     output(sweep, None, "folder of the results (default runs/superposition-NAME)")
 
-    figures = command(parts, "figures", _figures, "redraw the paper's figures from sweeps", "horosphere superposition figures runs/superposition-a")
+    figures = command(
+        parts,
+        "figures",
+        _figures,
+        "redraw the paper's figures from sweeps",
+        "horosphere superposition figures runs/superposition-a",
+    )
     figures.add_argument("results", nargs="+", help="folders or results.csv of sweeps")
     figures.add_argument("--out", metavar="FOLDER", default="figures", help="where the pictures go (default figures)")
 
-    analyze = command(parts, "analyze", _analyze, "how crowded the head of a language model is", "horosphere superposition analyze runs/helm-d-tiny")
+    analyze = command(
+        parts,
+        "analyze",
+        _analyze,
+        "how crowded the head of a language model is",
+        "horosphere superposition analyze runs/helm-d-tiny",
+    )
     analyze.add_argument("models", nargs="+", help="folder of a model or run, or hf:NAME on Hugging Face")
     analyze.add_argument("--text", metavar="DATA", help="a text: norms by how often a token occurs in it")
     analyze.add_argument("--out", metavar="FOLDER", help="pictures (default none)")
 
-    fit = command(parts, "fit", _fit, "the law of loss against width of language models", "horosphere superposition fit losses.csv")
+    fit = command(
+        parts,
+        "fit",
+        _fit,
+        "the law of loss against width of language models",
+        "horosphere superposition fit losses.csv",
+    )
     fit.add_argument("losses", nargs="?", help="CSV with family, dataset, m, loss (default: 108 published losses)")
     fit.add_argument("--out", metavar="PICTURE", help="draw it")
 
-    predict = command(parts, "predict", _predict, "the loss to expect of a wider model", "horosphere superposition predict losses.csv --width 4096")
+    predict = command(
+        parts,
+        "predict",
+        _predict,
+        "the loss to expect of a wider model",
+        "horosphere superposition predict losses.csv --width 4096",
+    )
     predict.add_argument("losses", nargs="?", help="CSV with family, dataset, m, loss (default: 108 published losses)")
     predict.add_argument("--width", metavar="M", type=positive, required=True, help="of the model")
     predict.add_argument("--family", help="of the model (default: all)")
@@ -102,13 +160,22 @@ def _sweep(args: argparse.Namespace) -> None:
         if decided := [name for name in ("n", "lr") if getattr(args, name) is not None]:
             raise UserError(f"--{decided[0]}: grid {args.grid} has its own; leave it out, or leave out --grid")
         runs, schedule = grid(args.grid, args.seeds)
-        chosen: dict[str, list[Any]] = {"laws": list(spelled), "widths": widths, "densities": densities, "gammas": gammas}
+        chosen: dict[str, list[Any]] = {
+            "laws": list(spelled),
+            "widths": widths,
+            "densities": densities,
+            "gammas": gammas,
+        }
         for (option, wanted), name in zip(chosen.items(), ("law", "m", "density", "gamma"), strict=True):
             has = list(dict.fromkeys(getattr(run, name) for run in runs))
             if strange := [value for value in wanted if not any(_same(value, known) for known in has)]:
-                raise UserError(f"--{option} {_short(strange[0])}: grid {args.grid} has {', '.join(map(_short, has))}; choose from these")
+                raise UserError(
+                    f"--{option} {_short(strange[0])}: grid {args.grid} has {', '.join(map(_short, has))}; choose from these"
+                )
             runs = [run for run in runs if not wanted or any(_same(value, getattr(run, name)) for value in wanted)]
-        runs = [replace(run, bias=bias, readout=readout) for readout in args.readouts for bias in args.bias for run in runs]
+        runs = [
+            replace(run, bias=bias, readout=readout) for readout in args.readouts for bias in args.bias for run in runs
+        ]
     else:
         schedule = Schedule()
         runs = [
@@ -128,15 +195,26 @@ def _sweep(args: argparse.Namespace) -> None:
     rows = sweep(runs, schedule, args.out, choose_device(args.device), **how)
     _print_settings(settings(rows))
     if diverged := sum(not math.isfinite(row["loss"]) for row in rows):
-        print(f"{diverged:,} of {len(rows):,} runs diverged: lower --lr" + " (without --grid, which has its own)" * bool(args.grid), file=sys.stderr)
+        print(
+            f"{diverged:,} of {len(rows):,} runs diverged: lower --lr"
+            + " (without --grid, which has its own)" * bool(args.grid),
+            file=sys.stderr,
+        )
     pictures = draw_figures(rows, args.out)
-    print(f"{len(rows):,} runs: {Path(args.out) / RESULTS}" + (f"; pictures: {', '.join(path.name for path in pictures)}" if pictures else ""))
+    print(
+        f"{len(rows):,} runs: {Path(args.out) / RESULTS}"
+        + (f"; pictures: {', '.join(path.name for path in pictures)}" if pictures else "")
+    )
 
 
 def _print_settings(found: Any) -> None:
     rows = []
     for s in found[:SHOWN]:
-        kind = f"{s.law}, E = {s.density:g}, γ = {s.gamma:.3g}" + ", b = 0" * (s.bias == "zero") + f", {s.readout}" * (s.readout != "dot")
+        kind = (
+            f"{s.law}, E = {s.density:g}, γ = {s.gamma:.3g}"
+            + ", b = 0" * (s.bias == "zero")
+            + f", {s.readout}" * (s.readout != "dot")
+        )
         between = f"{s.fit.low:.2f} … {s.fit.high:.2f}" if s.fit.low == s.fit.low else ""
         seeds, widths = s.losses.shape
         widest = [f"{s.losses[:, -1].mean():.4f}", f"{s.represented[:, -1].mean():.2f}"]
@@ -199,12 +277,20 @@ def _analyze(args: argparse.Namespace) -> None:
         rows += [
             [
                 "head",
-                f"{h.tensor}, {g.rows:,} x {g.dims}, {'tied' if h.tied else 'its own'}" + (f", {h.padded} padded rows dropped" if h.padded else ""),
+                f"{h.tensor}, {g.rows:,} x {g.dims}, {'tied' if h.tied else 'its own'}"
+                + (f", {h.padded} padded rows dropped" if h.padded else ""),
             ]
         ]
-        for name, overlap in (("overlap", g.raw), ("  centred", g.centred), (f"  without {g.components} components", g.trimmed)):
+        for name, overlap in (
+            ("overlap", g.raw),
+            ("  centred", g.centred),
+            (f"  without {g.components} components", g.trimmed),
+        ):
             rows.append([name, f"{overlap.mean_square:.3e}  ({overlap.times_isotropic:.2f} times 1/m)"])
-        rows += [["effective dimensions", f"{g.effective_dims:.1f}"], ["norms", f"{g.norm_mean:.3f} ± {g.norm_std:.3f}"]]
+        rows += [
+            ["effective dimensions", f"{g.effective_dims:.1f}"],
+            ["norms", f"{g.norm_mean:.3f} ± {g.norm_std:.3f}"],
+        ]
         if g.by_frequency is not None:
             rows.append(["norms follow frequency", f"{g.by_frequency.correlation:.2f}  (rank correlation)"])
     table([], rows)
@@ -224,19 +310,30 @@ def _fit(args: argparse.Namespace) -> None:
 
     found = fit_widths(read_losses(args.losses or published_file("language-losses")))
     rows = [["losses", f"{len(found.table)} of {len(set(found.table.model.tolist()))} models at {found.sizes} widths"]]
-    rows += [["law", f"L = {found.scale:.3g}/m^{found.exponent:.3f} + an offset for each of {len(found.offsets)} (family, dataset)"]]
+    rows += [
+        [
+            "law",
+            f"L = {found.scale:.3g}/m^{found.exponent:.3f} + an offset for each of {len(found.offsets)} (family, dataset)",
+        ]
+    ]
     rows += [
         ["α", f"{found.exponent:.3f}"],
         ["  profile, 95 %", _interval(found.profile)],
         ["  bootstrap over models, 95 %", _interval(found.bootstrap)],
     ]
     rows += [["mean square error", f"{found.mse:.2e}"]]
-    rows += [[f"error on a model left out, {law}", f"{error:.3f} nats"] for law, error in found.left_out.items() if error == error]
+    rows += [
+        [f"error on a model left out, {law}", f"{error:.3f} nats"]
+        for law, error in found.left_out.items()
+        if error == error
+    ]
     table([], rows)
     if not args.losses:
         models = published("chinchilla")
         c = width_exponent(models["N_million"], models["d_model"])
-        print(f"Chinchilla: N ~ m^{c.growth:.2f}, so its α_N = 0.35 ± 0.02 means α_m = {c.exponent:.2f} ± {c.error:.2f}")
+        print(
+            f"Chinchilla: N ~ m^{c.growth:.2f}, so its α_N = 0.35 ± 0.02 means α_m = {c.exponent:.2f} ± {c.error:.2f}"
+        )
     if args.out:
         from horosphere.plots.superposition_heads import draw_width_fit
 
@@ -250,18 +347,26 @@ def _predict(args: argparse.Namespace) -> None:
     found = fit_widths(read_losses(args.losses or published_file("language-losses")))
     asked = [(f, d) for f, d in found.offsets if args.family in (None, f) and args.dataset in (None, d)]
     if not asked:
-        raise UserError(f"no losses of {args.family or 'any family'} on {args.dataset or 'any dataset'}: choose from {_pairs(found.offsets)}")
+        raise UserError(
+            f"no losses of {args.family or 'any family'} on {args.dataset or 'any dataset'}: choose from {_pairs(found.offsets)}"
+        )
     rows: list[list[str]] = []
     notes: dict[str, int] = {}
     for family, dataset in asked:
         p = predict(found, args.width, family, dataset)
         interval = _interval((p.low, p.high)) if p.low is not None and p.high is not None else "none"
-        rows.append([f"{family} on {dataset}", f"{p.loss:.3f}", interval, f"[{notes.setdefault(p.note, len(notes) + 1)}]"])
+        rows.append(
+            [f"{family} on {dataset}", f"{p.loss:.3f}", interval, f"[{notes.setdefault(p.note, len(notes) + 1)}]"]
+        )
     table([f"width {args.width}", "loss", "95 %", "how sure"], rows)
     for note, number in notes.items():
         print(f"[{number}] {note}")
     error = found.left_out["1/m^α"]
-    print(f"on models left out of the fit this law was wrong by {error:.3f} nats" if error == error else "no model can be left out to test this law")
+    print(
+        f"on models left out of the fit this law was wrong by {error:.3f} nats"
+        if error == error
+        else "no model can be left out to test this law"
+    )
 
 
 def _interval(ends: tuple[float, float]) -> str:
@@ -279,10 +384,18 @@ def _widths(args: argparse.Namespace) -> None:
     chosen = _widths_of("widths", args.widths)
     if not chosen:
         raise UserError("widths: nothing is named; give whole numbers separated by commas")
-    options = {"seeds": args.seeds, "jobs": args.jobs, "device": choose_device(args.device), "overwrite": args.overwrite, "quiet": args.quiet}
+    options = {
+        "seeds": args.seeds,
+        "jobs": args.jobs,
+        "device": choose_device(args.device),
+        "overwrite": args.overwrite,
+        "quiet": args.quiet,
+    }
     study = study_widths(chosen, args.settings, args.out, args.recipe, **options)
     table(*study.cells())
     if (found := study.fit()) is not None:
         offsets = ", ".join(f"{model} {offset:.3f}" for (model, _), offset in found.offsets.items())
-        print(f"L = {found.scale:.3g}/m^{found.exponent:.2f} + {offsets}; α over trainings, 95 %: {_interval(found.bootstrap)}")
+        print(
+            f"L = {found.scale:.3g}/m^{found.exponent:.2f} + {offsets}; α over trainings, 95 %: {_interval(found.bootstrap)}"
+        )
     print(f"table and picture: {Path(args.out) / TABLE}, {Path(args.out) / PICTURE}")

@@ -20,7 +20,9 @@ from horosphere.errors import UserError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 
-Box = tuple[float, float, float, float]  # top, left, height, width in pixels; it may reach beyond the picture, where all is black
+Box = tuple[
+    float, float, float, float
+]  # top, left, height, width in pixels; it may reach beyond the picture, where all is black
 Crop = Callable[[int, int, Sequence[float]], Box]  # of a picture's height, width, and four numbers from 0 to 1
 
 
@@ -65,16 +67,26 @@ def random_box(height: int, width: int, draws: Sequence[float]) -> Box:
 class Augmentation:
     """As in the papers of each; 0 and false are off."""
 
-    crop: Literal["random", "shift", "none"] = "random"  # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
+    crop: Literal["random", "shift", "none"] = (
+        "random"  # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
+    )
     flip: bool = True  # left and right
-    randaugment: float = 9.0  # strength of two operations in tenths, as its paper and timm count (torchvision: in thirtieths)
+    randaugment: float = (
+        9.0  # strength of two operations in tenths, as its paper and timm count (torchvision: in thirtieths)
+    )
     mixup: float = 0.8  # α of Beta(α, α); where cutmix is on as well, each takes half of the pairs
     cutmix: float = 1.0
     erase: float = 0.25  # share of the pictures with a rectangle erased
     smoothing: float = 0.1  # share of a label spread over all classes
 
     def check(self) -> None:
-        for name, most in (("randaugment", 10.0), ("mixup", math.inf), ("cutmix", math.inf), ("erase", 1.0), ("smoothing", 1.0)):
+        for name, most in (
+            ("randaugment", 10.0),
+            ("mixup", math.inf),
+            ("cutmix", math.inf),
+            ("erase", 1.0),
+            ("smoothing", 1.0),
+        ):
             if not 0 <= getattr(self, name) <= most:
                 raise UserError(f"{name}={getattr(self, name):g}: it goes from 0 to {most:g}")
 
@@ -109,7 +121,10 @@ class Draws:
         random = np.random.default_rng((seed, step, 1))
         pairs = -(-rows // 2)
         crop, flip, operations, erase = (random.random((rows, *shape)) for shape in ((4,), (), (2, 2), (5,)))
-        shares = np.stack([random.beta(a, a, pairs) if a > 0 else np.ones(pairs) for a in (augmentation.mixup, augmentation.cutmix)], 1)
+        shares = np.stack(
+            [random.beta(a, a, pairs) if a > 0 else np.ones(pairs) for a in (augmentation.mixup, augmentation.cutmix)],
+            1,
+        )
         mix, share = (values.repeat(2, 0)[:rows] for values in (random.random((pairs, 3)), shares))
         return Draws(crop, flip, operations, erase, mix, share)
 
@@ -136,14 +151,18 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
     """Pictures as a training sees them, and the shares of the classes in each.   (B, 3, H, W) uint8, (B,) -> (B, 3, H, W) float32, (B, K)"""
     device = images.device
     if how.flip:
-        images = torch.where(on_device(torch.from_numpy(draws.flip < 0.5), device)[:, None, None, None], images.flip(-1), images)
+        images = torch.where(
+            on_device(torch.from_numpy(draws.flip < 0.5), device)[:, None, None, None], images.flip(-1), images
+        )
     if how.randaugment:
         images = rand_augment(images, draws.operations, how.randaugment)
     x = normalise(images)
     if how.erase:
         x = x.masked_fill(_rectangles(_erased(draws.erase, how.erase, *x.shape[-2:]), x), 0.0)  # 0 is the mean colour
     targets = torch.full((len(labels), classes), how.smoothing / classes, device=device)
-    targets.scatter_add_(1, on_device(torch.from_numpy(labels)[:, None], device), targets.new_full((len(labels), 1), 1 - how.smoothing))
+    targets.scatter_add_(
+        1, on_device(torch.from_numpy(labels)[:, None], device), targets.new_full((len(labels), 1), 1 - how.smoothing)
+    )
     return mix(x, targets, draws, how) if how.mixes else (x, targets)
 
 
@@ -166,7 +185,11 @@ def mix(x: Tensor, targets: Tensor, draws: Draws, how: Augmentation) -> tuple[Te
     cut = draws.mix[:, 0] < (0.5 if how.mixup and how.cutmix else float(how.cutmix > 0))
     side = np.sqrt(1 - draws.share[:, 1])
     centre = draws.mix[:, 1:] * (height, width)
-    edges = [(c + sign * side * s / 2).round().clip(0, s) for sign in (-1, 1) for c, s in ((centre[:, 0], height), (centre[:, 1], width))]
+    edges = [
+        (c + sign * side * s / 2).round().clip(0, s)
+        for sign in (-1, 1)
+        for c, s in ((centre[:, 0], height), (centre[:, 1], width))
+    ]
     boxes = np.stack(edges, 1) * cut[:, None]
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / (height * width)
     share = np.where(cut, 1 - area, draws.share[:, 0])
@@ -208,7 +231,9 @@ def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
         there, back = (on_device(torch.from_numpy(index), images.device) for index in (order, np.argsort(order)))
         kinds, counts = np.unique(kind, return_counts=True)
         parts = images[there].split(counts.tolist())
-        images = torch.cat([operations[k // 2](part, 1 - 2 * int(k % 2)) for k, part in zip(kinds.tolist(), parts, strict=True)])[back]
+        images = torch.cat(
+            [operations[k // 2](part, 1 - 2 * int(k % 2)) for k, part in zip(kinds.tolist(), parts, strict=True)]
+        )[back]
     return images
 
 
@@ -220,7 +245,9 @@ def _operations(m: float, height: int, width: int) -> list[Callable[[Tensor, int
 
     look: dict[str, Any] = {"interpolation": InterpolationMode.BILINEAR, "fill": [round(255 * c) for c in MEAN]}
 
-    def moved(x: Tensor, shift: tuple[float, float] = (0, 0), lean: tuple[float, float] = (0, 0), **more: Any) -> Tensor:
+    def moved(
+        x: Tensor, shift: tuple[float, float] = (0, 0), lean: tuple[float, float] = (0, 0), **more: Any
+    ) -> Tensor:
         angles = [math.degrees(math.atan(a)) for a in lean]
         return T.affine(x, angle=0.0, translate=[int(s) for s in shift], scale=1.0, shear=angles, **look, **more)
 

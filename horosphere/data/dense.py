@@ -25,7 +25,12 @@ HELD = (*VALID, "testing")
 PICTURES, MASKS = ("images", "PNGImages"), ("masks", "annotations", "labels", "PedMasks")  # names of folders
 BESIDE, SUFFIX = "annot", "_mask"  # CamVid's trainannot beside train; Penn-Fudan's X_mask.png for X.png
 NAMES = "classes.txt"  # one class a line, in the order of their numbers
-COCO = ("annotations/instances_{}*.json", "annotations/{}*.json", "{}.json", "{}/_annotations.coco.json")  # of a part, below a folder
+COCO = (
+    "annotations/instances_{}*.json",
+    "annotations/{}*.json",
+    "{}.json",
+    "{}/_annotations.coco.json",
+)  # of a part, below a folder
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,12 +74,19 @@ class DenseSet(Generic[T]):
         picture = _decoded(file, "picture")
         if picture.mode not in COLOURS or picture.has_transparency_data:
             kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
-            raise UserError(f"{file}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB")
+            raise UserError(
+                f"{file}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB"
+            )
         return np.asarray(picture.convert("RGB")), self.target(number, (picture.height, picture.width))
 
-    def later(self, numbers: Sequence[int] | np.ndarray, work: Callable[[np.ndarray, T, int], R]) -> Callable[[], list[R]]:
+    def later(
+        self, numbers: Sequence[int] | np.ndarray, work: Callable[[np.ndarray, T, int], R]
+    ) -> Callable[[], list[R]]:
         """work(image, target, place in `numbers`) of each, begun now by as many threads as there are cores; the call of what is returned waits."""
-        tasks = [self.threads.submit(lambda i, n: work(*self.read(n), i), place, int(number)) for place, number in enumerate(numbers)]
+        tasks = [
+            self.threads.submit(lambda i, n: work(*self.read(n), i), place, int(number))
+            for place, number in enumerate(numbers)
+        ]
         return lambda: [task.result() for task in tasks]
 
     def subset(self, numbers: Sequence[int] | np.ndarray) -> DenseSet[T]:
@@ -92,7 +104,9 @@ class DenseData(Generic[T]):
 # -- a class for every pixel ------------------------------------------------------------------------------------------
 
 
-def open_semantic(source: str, valid: str | None = None, ignore: int | None = 255, classes: int | None = None) -> DenseData[np.ndarray]:
+def open_semantic(
+    source: str, valid: str | None = None, ignore: int | None = 255, classes: int | None = None
+) -> DenseData[np.ndarray]:
     """Pictures whose targets are (H, W) int16: the class of each pixel, IGNORED where the mask has the number `ignore`.
 
     A folder with train/, trainannot/, val/, valannot/ (CamVid); or images/ and masks/ (or annotations/, labels/), each with train/ and val/ or
@@ -120,7 +134,9 @@ def _semantic_set(pairs: list[tuple[Path, Path]], ignore: int | None, count: int
         counts = mask != ignore if ignore is not None else np.ones(shape, dtype=bool)
         if mask.max(initial=0, where=counts) >= count:
             wrong = int(mask.max(where=counts, initial=0))
-            raise UserError(f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; set classes=…, or ignore={wrong}")
+            raise UserError(
+                f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; set classes=…, or ignore={wrong}"
+            )
         return np.where(counts, mask, IGNORED).astype(np.int16)
 
     return DenseSet([picture for picture, _ in pairs], target)
@@ -140,9 +156,13 @@ def _mask(file: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
     picture = _decoded(file, "mask")
     mask = np.asarray(picture)
     if mask.ndim != 2:
-        raise UserError(f"{file}: {mask.shape[2]} channels ({picture.mode}); a mask has one, with a number at each pixel")
+        raise UserError(
+            f"{file}: {mask.shape[2]} channels ({picture.mode}); a mask has one, with a number at each pixel"
+        )
     if shape is not None and mask.shape != shape:
-        raise UserError(f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; give them one size")
+        raise UserError(
+            f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; give them one size"
+        )
     return mask.astype(np.int32)
 
 
@@ -165,7 +185,9 @@ def open_instances(source: str, valid: str | None = None) -> DenseData[Instances
     files = [[None if file is None else _coco_set(file) for file in part or (None, None)] for part in parts]
     names = {str(classes) for part in files for found in part if found is not None for classes in [found[1]]}
     if len(names) != 1:
-        raise UserError(f"{valid or source}: the files for training and for evaluation have different categories; give both the same")
+        raise UserError(
+            f"{valid or source}: the files for training and for evaluation have different categories; give both the same"
+        )
     first = next(found for found in files[0] if found is not None)
     return _data(source, [[None if found is None else found[0] for found in part] for part in files], first[1])
 
@@ -174,7 +196,9 @@ def _numbered_set(pairs: list[tuple[Path, Path]]) -> DenseSet[Instances]:
     def target(number: int, shape: tuple[int, int]) -> Instances:
         mask = _mask(pairs[number][1], shape)
         numbers = np.setdiff1d(mask, [0])
-        return Instances(mask == numbers[:, None, None], np.ones(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool))
+        return Instances(
+            mask == numbers[:, None, None], np.ones(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool)
+        )
 
     return DenseSet([picture for picture, _ in pairs], target)
 
@@ -185,7 +209,10 @@ def _coco_parts(path: Path) -> tuple[Path | None, Path | None] | None:
         if path.suffix != ".json":
             raise UserError(f"{path}: pictures with objects come from a folder or from a COCO file (.json)")
         return path, None
-    train, held = (next((f for name in part for form in COCO for f in sorted(path.glob(form.format(name)))), None) for part in (TRAIN, HELD))
+    train, held = (
+        next((f for name in part for form in COCO for f in sorted(path.glob(form.format(name)))), None)
+        for part in (TRAIN, HELD)
+    )
     return None if train is None else (train, held)
 
 
@@ -199,13 +226,18 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
         for note in found["annotations"]:
             objects[int(note["image_id"])].append(note)
         label = {number: 1 + i for i, (number, _) in enumerate(categories)}
-        unknown = next((note["category_id"] for notes in objects.values() for note in notes if note["category_id"] not in label), None)
+        unknown = next(
+            (note["category_id"] for notes in objects.values() for note in notes if note["category_id"] not in label),
+            None,
+        )
         if unknown is not None:
             raise LookupError(f"category {unknown}, which it does not list")
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({_line(error)})") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{file}: no COCO file ({type(error).__name__}: {_line(error)}); it has images, annotations and categories") from error
+        raise UserError(
+            f"{file}: no COCO file ({type(error).__name__}: {_line(error)}); it has images, annotations and categories"
+        ) from error
     if not images:
         raise UserError(f"{file}: no images in it")
     folder = _coco_pictures(file, images[0][0])
@@ -213,9 +245,13 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
     def target(number: int, shape: tuple[int, int]) -> Instances:
         name, image, *size = images[number]
         if tuple(size) != shape:
-            raise UserError(f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; give them one size")
+            raise UserError(
+                f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; give them one size"
+            )
         drawn = [_drawn(note, shape, masks, file) for note in objects[image]]
-        kept = [(mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()]  # some polygons hold no pixel
+        kept = [
+            (mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()
+        ]  # some polygons hold no pixel
         return Instances(
             np.stack([mask for mask, _ in kept]) if kept else np.zeros((0, *shape), dtype=bool),
             np.array([label[note["category_id"]] for _, note in kept], dtype=np.int64),
@@ -238,20 +274,32 @@ def _drawn(note: dict[str, Any], shape: tuple[int, int], masks: Any, file: Path)
             given = masks.frPyObjects(given, *shape)
         mask = masks.decode(given).astype(bool)
     except Exception as error:  # whatever the library runs into
-        raise UserError(f"{file}: annotation {note.get('id')} has no mask that can be drawn ({_line(error)}); mend or remove it") from error
+        raise UserError(
+            f"{file}: annotation {note.get('id')} has no mask that can be drawn ({_line(error)}); mend or remove it"
+        ) from error
     if mask.shape != shape:
-        raise UserError(f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, its picture another size")
+        raise UserError(
+            f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, its picture another size"
+        )
     return np.asarray(mask)
 
 
 def _coco_pictures(file: Path, first: str) -> Path:
     """The folder that file names are meant in: beside the file, or beside its folder, as COCO has it."""
     part = file.stem.rpartition("_")[2]
-    places = [file.parent, file.parent / "images", file.parent / part, file.parent.parent / part, file.parent.parent / "images" / part]
+    places = [
+        file.parent,
+        file.parent / "images",
+        file.parent / part,
+        file.parent.parent / part,
+        file.parent.parent / "images" / part,
+    ]
     places += [file.parent.parent / "images"]
     place = next((place for place in places if (place / first).is_file()), None)
     if place is None:
-        raise UserError(f"{file}: {first} is in none of {', '.join(str(p) for p in places)}; put the pictures into one of them")
+        raise UserError(
+            f"{file}: {first} is in none of {', '.join(str(p) for p in places)}; put the pictures into one of them"
+        )
     return place
 
 
@@ -263,7 +311,9 @@ def coco_masks() -> Any:
         try:
             from faster_coco_eval.core import mask  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
         except ImportError:
-            raise UserError("COCO's masks and its average precision need a package: pip install pycocotools (or faster-coco-eval)") from None
+            raise UserError(
+                "COCO's masks and its average precision need a package: pip install pycocotools (or faster-coco-eval)"
+            ) from None
     return mask
 
 
@@ -279,7 +329,9 @@ def _pairs(root: Path) -> tuple[Pairs, Pairs | None]:
     train, held = (next((found for name in names if (found := _part(root, name))), None) for names in (TRAIN, HELD))
     whole = train or _part(root, "")
     if whole is None:
-        raise UserError(f"{root}: no pictures with masks; make it images/ and masks/, or train/ and trainannot/ with val/ and valannot/")
+        raise UserError(
+            f"{root}: no pictures with masks; make it images/ and masks/, or train/ and trainannot/ with val/ and valannot/"
+        )
     return _matched(*whole), None if held is None or train is None else _matched(*held)
 
 
@@ -302,7 +354,9 @@ def _matched(pictures: Path, masks: Path) -> Pairs:
         raise UserError(f"{pictures}: no pictures ({' '.join(EXTENSIONS)}); put some there")
     alone = [f for stem, f in of_pictures.items() if stem not in of_masks]
     if alone:
-        raise UserError(f"{alone[0]}: no mask {alone[0].stem}.png in {masks} ({len(alone):,} of {len(of_pictures):,} have none); add or remove")
+        raise UserError(
+            f"{alone[0]}: no mask {alone[0].stem}.png in {masks} ({len(alone):,} of {len(of_pictures):,} have none); add or remove"
+        )
     return [(f, of_masks[stem]) for stem, f in of_pictures.items()]
 
 
@@ -326,7 +380,9 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
         order = np.arange(len(train))
         apart = (order + 1) % HELD_OUT == 0
         if not apart.any():
-            raise UserError(f"{source}: fewer than {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…")
+            raise UserError(
+                f"{source}: fewer than {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…"
+            )
         train, held = train.subset(order[~apart]), train.subset(order[apart])
     return DenseData(train, held, classes)
 

@@ -32,9 +32,13 @@ class Graph:
         if (loops := edges[:, 0] == edges[:, 1]).any():
             raise UserError(f'"{self.labels[edges[loops.argmax(), 0]]}" has an edge to itself. Remove it.')
         if (again := repeats(edges, self.directed) >= 0).any():
-            raise UserError("the edge {} -> {} is there twice. Remove one.".format(*(self.labels[i] for i in edges[again.argmax()])))
+            raise UserError(
+                "the edge {} -> {} is there twice. Remove one.".format(*(self.labels[i] for i in edges[again.argmax()]))
+            )
         if self.directed and len(self._order) < len(self):
-            raise UserError(f"a cycle, {self._cycle()}; a hierarchy has none. Fix it, or pass --graph to read it as an undirected graph.")
+            raise UserError(
+                f"a cycle, {self._cycle()}; a hierarchy has none. Fix it, or pass --graph to read it as an undirected graph."
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,13 +61,17 @@ class Graph:
 
     def relations(self) -> np.ndarray:
         """The pairs to learn: the closure of a hierarchy, else both directions of every edge, sorted.   -> (P, 2)"""
-        return self.closure() if self.directed else _sorted(np.concatenate([self.edges, self.edges[:, ::-1]]), len(self))
+        return (
+            self.closure() if self.directed else _sorted(np.concatenate([self.edges, self.edges[:, ::-1]]), len(self))
+        )
 
     def adjacency(self) -> csr_array:
         """Symmetric, 1 for each edge, whatever its direction.   -> (N, N)"""
         from scipy.sparse import csr_array
 
-        rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T.astype(np.int32)  # csgraph would copy int64 indices at every call
+        rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T.astype(
+            np.int32
+        )  # csgraph would copy int64 indices at every call
         return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
 
     def distances(self, sources: np.ndarray) -> np.ndarray:
@@ -76,7 +84,9 @@ class Graph:
         for row, source in zip(lengths, sources, strict=True):
             order, reached_from = breadth_first_order(adjacency, source)
             place[order] = np.arange(len(order))
-            ends = 1 + np.cumsum(np.bincount(place[reached_from[order[1:]]], minlength=len(order)))  # ends[i]: of what nodes 0..i reach
+            ends = 1 + np.cumsum(
+                np.bincount(place[reached_from[order[1:]]], minlength=len(order))
+            )  # ends[i]: of what nodes 0..i reach
             starts = [0, 1]  # in the order, of the nodes at distance 0, 1, ...
             while ends[starts[-1] - 1] > starts[-1]:
                 starts.append(ends[starts[-1] - 1])
@@ -95,7 +105,9 @@ class Graph:
     def _parents(self) -> tuple[np.ndarray, np.ndarray]:
         """Parents of node i are parents[starts[i]:starts[i + 1]]."""
         if not self.directed:
-            raise UserError("an undirected graph has no ancestors and no depth. Read it without --graph if its edges are (child, parent).")
+            raise UserError(
+                "an undirected graph has no ancestors and no depth. Read it without --graph if its edges are (child, parent)."
+            )
         return _grouped(self.edges[:, 0], self.edges[:, 1], len(self))
 
     @cached_property
@@ -129,7 +141,9 @@ class Graph:
 def repeats(edges: np.ndarray, directed: bool) -> np.ndarray:
     """Position of the earlier edge that equals this one, -1 where there is none.   (E, 2) -> (E,)"""
     pairs = edges if directed else np.sort(edges, axis=1)
-    _, first, inverse = np.unique(pairs[:, 0] * (pairs.max(initial=0) + 1) + pairs[:, 1], return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(
+        pairs[:, 0] * (pairs.max(initial=0) + 1) + pairs[:, 1], return_index=True, return_inverse=True
+    )
     return np.where(first[inverse] < np.arange(len(edges)), first[inverse], -1)
 
 

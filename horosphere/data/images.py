@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 COLOURS = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # modes of Pillow that are RGB without loss, or grey
-VALID = ("val", "valid", "validation", "test")  # folders beside "train", and splits of datasets, that hold what is held out
+VALID = (
+    "val",
+    "valid",
+    "validation",
+    "test",
+)  # folders beside "train", and splits of datasets, that hold what is held out
 HELD_OUT = 10  # where nothing is held out, every tenth picture of a class is
 # the argument that chooses a part: what trains, what is held out. Not CIFAR, whose files torchvision unpickles: hf:uoft-cs/cifar100 has them
 TORCHVISION: dict[str, tuple[str, object, object]] = {
@@ -73,7 +78,9 @@ class ArrayPictures:
     def crops(self, numbers: np.ndarray, crop: Crop, draws: np.ndarray, size: int) -> Later:
         height, width = self.pixels.shape[-2:]
         boxes = torch.tensor([crop(height, width, u) for u in draws.tolist()])
-        return lambda: resample(self.pixels[on_device(torch.from_numpy(numbers), self.pixels.device)], boxes, size).expand(-1, 3, -1, -1)
+        return lambda: resample(
+            self.pixels[on_device(torch.from_numpy(numbers), self.pixels.device)], boxes, size
+        ).expand(-1, 3, -1, -1)
 
 
 class LazyPictures:
@@ -94,7 +101,10 @@ class LazyPictures:
         return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pictures")
 
     def crops(self, numbers: np.ndarray, crop: Crop, draws: np.ndarray, size: int) -> Later:
-        work = [self.threads.submit(self._crop, number, crop, u, size) for number, u in zip(numbers.tolist(), draws.tolist(), strict=True)]
+        work = [
+            self.threads.submit(self._crop, number, crop, u, size)
+            for number, u in zip(numbers.tolist(), draws.tolist(), strict=True)
+        ]
         return lambda: torch.from_numpy(np.stack([part.result() for part in work])).permute(0, 3, 1, 2)
 
     def _crop(self, number: int, crop: Crop, draws: Sequence[float], size: int) -> np.ndarray:
@@ -104,12 +114,16 @@ class LazyPictures:
             picture = self.read(number)
             if picture.mode not in COLOURS or picture.has_transparency_data:
                 kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
-                raise UserError(f"{self.name(number)}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB")
+                raise UserError(
+                    f"{self.name(number)}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB"
+                )
             picture = picture.convert("RGB")
         except UserError:
             raise
         except Exception as error:  # what decoders raise for a broken file is anyone's guess
-            raise UserError(f"{self.name(number)}: no readable picture ({_line(error)}); repair or remove it") from error
+            raise UserError(
+                f"{self.name(number)}: no readable picture ({_line(error)}); repair or remove it"
+            ) from error
         top, left, height, width = crop(picture.height, picture.width, draws)
         top, left, bottom, right = round(top), round(left), round(top + height), round(left + width)
         part = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
@@ -126,10 +140,14 @@ def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
         return pixels
     finer = max(1, math.ceil(float(boxes[:, 2:].max()) / size - 1e-6))
     at = (torch.arange(size * finer) + 0.5) / (size * finer)
-    places = [2 * (boxes[:, i, None] + boxes[:, i + 2, None] * at) / side - 1 for i, side in ((0, height), (1, width))]  # from -1 to 1
+    places = [
+        2 * (boxes[:, i, None] + boxes[:, i + 2, None] * at) / side - 1 for i, side in ((0, height), (1, width))
+    ]  # from -1 to 1
     y, x = (on_device(place.float(), pixels.device) for place in places)
     grid = torch.stack([x[:, None, :].expand(-1, y.shape[1], -1), y[:, :, None].expand(-1, -1, x.shape[1])], -1)
-    inside = (y.abs() <= 1)[:, None, :, None] & (x.abs() <= 1)[:, None, None, :]  # beyond, all is black; up to there no edge may darken
+    inside = (y.abs() <= 1)[:, None, :, None] & (x.abs() <= 1)[
+        :, None, None, :
+    ]  # beyond, all is black; up to there no edge may darken
     found = F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False) * inside
     return F.avg_pool2d(found, finer).round().clamp(0, 255).to(torch.uint8)
 
@@ -159,8 +177,12 @@ class ImageData:
         moved: dict[int, Pictures] = {}
         for part in (self.train, self.valid):
             if id(part.pictures) not in moved:
-                moved[id(part.pictures)] = part.pictures.to(device) if isinstance(part.pictures, ArrayPictures) else part.pictures
-        train, valid = (ImageSet(moved[id(part.pictures)], part.numbers, part.labels) for part in (self.train, self.valid))
+                moved[id(part.pictures)] = (
+                    part.pictures.to(device) if isinstance(part.pictures, ArrayPictures) else part.pictures
+                )
+        train, valid = (
+            ImageSet(moved[id(part.pictures)], part.numbers, part.labels) for part in (self.train, self.valid)
+        )
         return ImageData(train, valid, self.classes, self.tree)
 
 
@@ -178,7 +200,9 @@ def open_images(source: str, valid: str | None = None, download: bool = False) -
         other = _open(valid, download)
         if other.classes != found.classes:
             missing = sorted(set(found.classes) ^ set(other.classes))
-            raise UserError(f"{valid}: other classes than {source} ({', '.join(missing[:3]) or 'another order'}); give it the same ones")
+            raise UserError(
+                f"{valid}: other classes than {source} ({', '.join(missing[:3]) or 'another order'}); give it the same ones"
+            )
         held = other.train if other.valid is None else other.valid
     train, held = (found.train, held) if held is not None else _hold_out(found.train, source)
     for part, what in ((train, "to train on"), (held, "held out")):
@@ -202,11 +226,15 @@ def _open(source: str, download: bool) -> _Found:
         return _torchvision(source, download)
     path = Path(source)
     if not path.exists():
-        raise UserError(f'{source}: no such file or folder. Check the path; other sources are "torchvision:STL10" and "hf:uoft-cs/cifar100".')
+        raise UserError(
+            f'{source}: no such file or folder. Check the path; other sources are "torchvision:STL10" and "hf:uoft-cs/cifar100".'
+        )
     if path.is_dir():
         return _folders(path)
     if path.suffix != ".npz":
-        raise UserError(f"{source}: pictures come from a folder of class folders or from a .npz, not from {path.suffix or 'such a file'}")
+        raise UserError(
+            f"{source}: pictures come from a folder of class folders or from a .npz, not from {path.suffix or 'such a file'}"
+        )
     return _arrays(path)
 
 
@@ -218,7 +246,9 @@ def _hold_out(found: ImageSet, source: str) -> tuple[ImageSet, ImageSet]:
     held = np.empty(len(order), dtype=bool)
     held[order] = (place + 1) % HELD_OUT == 0
     if not held.any():
-        raise UserError(f"{source}: no class has {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…")
+        raise UserError(
+            f"{source}: no class has {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…"
+        )
     train, valid = (ImageSet(found.pictures, found.numbers[mask], found.labels[mask]) for mask in (~held, held))
     return train, valid
 
@@ -233,7 +263,9 @@ def _folders(path: Path) -> _Found:
         return _Found(train, None, classes, _tree_of(classes))
     (train, classes), (held, others) = _class_folders(path / "train"), _class_folders(valid)
     if classes != others:
-        raise UserError(f"{valid}: other classes than in train ({', '.join(sorted(set(classes) ^ set(others))[:3])}); give both the same folders")
+        raise UserError(
+            f"{valid}: other classes than in train ({', '.join(sorted(set(classes) ^ set(others))[:3])}); give both the same folders"
+        )
     return _Found(train, held, classes, _tree_of(classes))
 
 
@@ -242,24 +274,34 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
     files: list[Path] = []
     labels: list[int] = []
     classes: list[str] = []
-    for folder, inside, names in sorted((Path(folder), inside, names) for folder, inside, names in os.walk(root, followlinks=True)):
+    for folder, inside, names in sorted(
+        (Path(folder), inside, names) for folder, inside, names in os.walk(root, followlinks=True)
+    ):
         name = folder.relative_to(root).as_posix()
         shown = [part for part in inside if not part.startswith(".")]
         if any(part.startswith(".") for part in folder.relative_to(root).parts):
             continue
         pictures = sorted(n for n in names if n.lower().endswith(EXTENSIONS) and not n.startswith("."))
         if shown and pictures:
-            raise UserError(f"{folder}: pictures ({pictures[0]}) beside folders ({min(shown)}); put them into a folder of their class")
+            raise UserError(
+                f"{folder}: pictures ({pictures[0]}) beside folders ({min(shown)}); put them into a folder of their class"
+            )
         if not shown and not pictures:
             where = f"{folder}: a class folder without pictures" if folder != root else f"{root}: no class folders"
             raise UserError(f"{where} ({' '.join(EXTENSIONS)}); put some there, or remove it")
         if pictures and folder == root:
-            raise UserError(f"{root}: pictures without a class folder around them; put each into a folder named after its class")
+            raise UserError(
+                f"{root}: pictures without a class folder around them; put each into a folder named after its class"
+            )
         if pictures:
             files += [folder / n for n in pictures]
             labels += [len(classes)] * len(pictures)
             classes.append(name)
-    return ImageSet(LazyPictures(len(files), partial(_read, files), lambda i: str(files[i])), np.arange(len(files)), np.array(labels)), classes
+    return ImageSet(
+        LazyPictures(len(files), partial(_read, files), lambda i: str(files[i])),
+        np.arange(len(files)),
+        np.array(labels),
+    ), classes
 
 
 def _read(files: list[Path], number: int) -> Image:
@@ -272,7 +314,9 @@ def _read(files: list[Path], number: int) -> Image:
 
 def _tree_of(classes: Sequence[str]) -> ClassTree | None:
     """Of classes called group/…/class; None where no class has a group."""
-    inner = sorted({"/".join(parts[:i]) for name in classes for parts in [name.split("/")] for i in range(1, len(parts))})
+    inner = sorted(
+        {"/".join(parts[:i]) for name in classes for parts in [name.split("/")] for i in range(1, len(parts))}
+    )
     if not inner:
         return None
     at = {name: i for i, name in enumerate([*classes, *inner, ""])}
@@ -307,20 +351,33 @@ def _arrays(path: Path) -> _Found:
         raise UserError(f"{path}: {len(names)} fine_names for classes 0 to {count - 1}; give a name for each")
     groups = arrays.get("coarse_of_fine")
     if groups is not None and groups.shape != names.shape:
-        raise UserError(f"{path}: coarse_of_fine has shape {groups.shape} for {len(names)} classes; give the group of each")
-    return _Found(parts["train"], parts.get("test"), [str(name) for name in names], None if groups is None else ClassTree.of_groups(groups))
+        raise UserError(
+            f"{path}: coarse_of_fine has shape {groups.shape} for {len(names)} classes; give the group of each"
+        )
+    return _Found(
+        parts["train"],
+        parts.get("test"),
+        [str(name) for name in names],
+        None if groups is None else ClassTree.of_groups(groups),
+    )
 
 
 def _array_set(images: np.ndarray, labels: np.ndarray, where: str) -> ImageSet:
     """Images (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8, labels (N,) or (N, 1)."""
     images = images[..., None] if images.ndim == 3 else images
     if images.ndim != 4 or images.dtype != np.uint8:
-        raise UserError(f"{where}: {images.dtype} of shape {images.shape}; pictures are uint8 of shape (N, height, width, 3)")
+        raise UserError(
+            f"{where}: {images.dtype} of shape {images.shape}; pictures are uint8 of shape (N, height, width, 3)"
+        )
     if images.shape[-1] not in (1, 3):
-        raise UserError(f"{where}: {images.shape[-1]} channels, shape {images.shape}; pictures have 3, in the last place, or 1")
+        raise UserError(
+            f"{where}: {images.shape[-1]} channels, shape {images.shape}; pictures have 3, in the last place, or 1"
+        )
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer) or labels.min(initial=0) < 0:
-        raise UserError(f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {len(images)} pictures; give each a number from 0")
+        raise UserError(
+            f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {len(images)} pictures; give each a number from 0"
+        )
     pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
     return ImageSet(ArrayPictures(pixels), np.arange(len(labels)), labels.astype(np.int64))
 
@@ -332,7 +389,9 @@ def _torchvision(source: str, download: bool) -> _Found:
     name, folder = [*source.split(":", 2)[1:], ""][:2]
     known = {other.lower(): other for other in TORCHVISION}
     if name.lower() not in known:
-        raise UserError(f"{source}: no set {name or '(none)'}; choose from {', '.join(TORCHVISION)}, also as torchvision:NAME:FOLDER")
+        raise UserError(
+            f"{source}: no set {name or '(none)'}; choose from {', '.join(TORCHVISION)}, also as torchvision:NAME:FOLDER"
+        )
     require_torchvision()
     from torchvision import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
@@ -350,11 +409,19 @@ def _torchvision(source: str, download: bool) -> _Found:
 
 
 def _torchvision_set(rows: Any, where: str) -> ImageSet:
-    labels = np.asarray(next(getattr(rows, name) for name in ("targets", "labels", "_labels") if hasattr(rows, name))).astype(np.int64)
+    labels = np.asarray(
+        next(getattr(rows, name) for name in ("targets", "labels", "_labels") if hasattr(rows, name))
+    ).astype(np.int64)
     pixels = np.asarray(rows.data) if hasattr(rows, "data") else None
     if pixels is None:
-        return ImageSet(LazyPictures(len(labels), lambda i: rows[i][0], lambda i: f"{where}, picture {i}"), np.arange(len(labels)), labels)
-    return _array_set(pixels.transpose(0, 2, 3, 1) if pixels.ndim == 4 and pixels.shape[1] == 3 else pixels, labels, where)
+        return ImageSet(
+            LazyPictures(len(labels), lambda i: rows[i][0], lambda i: f"{where}, picture {i}"),
+            np.arange(len(labels)),
+            labels,
+        )
+    return _array_set(
+        pixels.transpose(0, 2, 3, 1) if pixels.ndim == 4 and pixels.shape[1] == 3 else pixels, labels, where
+    )
 
 
 def _hugging_face(source: str) -> _Found:
@@ -372,12 +439,16 @@ def _hugging_face(source: str) -> _Found:
     images = [key for key, kind in features.items() if isinstance(kind, Image)]
     labels = [key for key, kind in features.items() if isinstance(kind, ClassLabel)]
     if not images or not labels:
-        raise UserError(f"{source}: a dataset of pictures has a column of images and one of class labels; this has {', '.join(features)}")
+        raise UserError(
+            f"{source}: a dataset of pictures has a column of images and one of class labels; this has {', '.join(features)}"
+        )
     label = "label" if "label" in labels else labels[0]
 
     def part(rows: Any) -> ImageSet:
         return ImageSet(
-            LazyPictures(len(rows), lambda i: rows[i][images[0]], lambda i: f"{source}, row {i}"), np.arange(len(rows)), np.asarray(rows[label])
+            LazyPictures(len(rows), lambda i: rows[i][images[0]], lambda i: f"{source}, row {i}"),
+            np.arange(len(rows)),
+            np.asarray(rows[label]),
         )
 
     held = next((key for key in VALID if key in found and key != split), None)

@@ -19,11 +19,31 @@ import numpy as np
 from horosphere.data.graph import Graph, repeats
 from horosphere.errors import UserError
 
-DELIMITER = {".tsv": "\t", ".csv": ",", ".txt": "", ".edges": "", ".edgelist": " "}  # "": the first line decides; " ": any white space
+DELIMITER = {
+    ".tsv": "\t",
+    ".csv": ",",
+    ".txt": "",
+    ".edges": "",
+    ".edgelist": " ",
+}  # "": the first line decides; " ": any white space
 DELIMITER_NAME = {"\t": "a tab", ",": "a comma", " ": "white space"}
 NETWORKX = (".gml", ".graphml", ".gexf")
 EXTENSIONS = (*DELIMITER, ".adjlist", ".json", *NETWORKX)
-CHILD_HEADERS = {"child", "child_id", "source", "src", "from", "node", "id", "id1", "node1", "name", "label", "hyponym", "descendant"}
+CHILD_HEADERS = {
+    "child",
+    "child_id",
+    "source",
+    "src",
+    "from",
+    "node",
+    "id",
+    "id1",
+    "node1",
+    "name",
+    "label",
+    "hyponym",
+    "descendant",
+}
 PARENT_HEADERS = {"parent", "parent_id", "target", "dst", "to", "id2", "node2", "hypernym", "ancestor"}
 
 Row = tuple[int, str, str | None]  # line (0: unknown), child, parent (None: a node without an edge)
@@ -56,7 +76,9 @@ def _read(path: Path, directed: bool, unique: bool) -> Graph:
         for line, child, parent in _rows(file, path, kind, directed):
             child, parent = _clean(child), parent and _clean(parent)
             if not child or parent == "":
-                raise UserError(f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none).")
+                raise UserError(
+                    f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none)."
+                )
             if child == parent:
                 does = "is its own parent" if directed else "is linked to itself"
                 raise UserError(f'{_at(path, line)}: "{child}" {does}. Remove the {"line" if line else "edge"}.')
@@ -74,7 +96,11 @@ def _read(path: Path, directed: bool, unique: bool) -> Graph:
     elif (earlier >= 0).any():
         again = int((earlier >= 0).argmax())
         edge = (" -> " if directed else " - ").join(labels[i] for i in edges[again])
-        stands = f"stands already in line {lines[earlier[again]]}. Remove it" if lines[again] else "is there twice. Remove one"
+        stands = (
+            f"stands already in line {lines[earlier[again]]}. Remove it"
+            if lines[again]
+            else "is there twice. Remove one"
+        )
         raise UserError(f"{_at(path, lines[again])}: the edge {edge} {stands}, or pass --unique to drop repeats.")
     try:
         return Graph(labels, edges, directed)
@@ -111,24 +137,32 @@ def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Ite
             continue
         if len(row) < 2:
             columns = "child, parent" if directed else "one for each end"
-            raise UserError(f"{_at(path, number)}: one column; an edge needs two ({columns}), separated by {DELIMITER_NAME[delimiter]}.")
+            raise UserError(
+                f"{_at(path, number)}: one column; an edge needs two ({columns}), separated by {DELIMITER_NAME[delimiter]}."
+            )
         if header:
             header = False
             left, right = (cell.strip().lower().replace(" ", "_") for cell in row[:2])
             if left in CHILD_HEADERS and right in PARENT_HEADERS:
                 continue
             if directed and left in PARENT_HEADERS and right in CHILD_HEADERS:
-                raise UserError(f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns.")
+                raise UserError(
+                    f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns."
+                )
         yield number, row[0], row[1]
 
 
 def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader(lines, strict=True, skipinitialspace=True)  # strict: else an open quote swallows the rest of the file
+    rows = csv.reader(
+        lines, strict=True, skipinitialspace=True
+    )  # strict: else an open quote swallows the rest of the file
     try:
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
-        raise UserError(f"{_at(path, rows.line_num)}: {error}. Close the quotes, and double those inside a cell.") from None
+        raise UserError(
+            f"{_at(path, rows.line_num)}: {error}. Close the quotes, and double those inside a cell."
+        ) from None
 
 
 def _adjacency_list(text: IO[str], path: Path) -> Iterator[Row]:
@@ -170,16 +204,25 @@ def _json(text: IO[str], path: Path) -> Iterator[Row]:
                 yield item["name"], item.get("children"), parent
             else:
                 wanted = 'an object with a "name"' if named else "an object, a list of labels, a label or null"
-                raise UserError(f"{path}: {_line(json.dumps(item))} stands where {wanted} should. Write labels as strings.")
+                raise UserError(
+                    f"{path}: {_line(json.dumps(item))} stands where {wanted} should. Write labels as strings."
+                )
 
     try:
         tree = json.load(text, object_pairs_hook=unrepeated)
     except json.JSONDecodeError as error:
-        raise UserError(f"{path} line {error.lineno}, column {error.colno}: no valid JSON ({error.msg}). Correct it there.") from None
+        raise UserError(
+            f"{path} line {error.lineno}, column {error.colno}: no valid JSON ({error.msg}). Correct it there."
+        ) from None
     except RecursionError:
-        raise UserError(f"{path}: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent).") from None
+        raise UserError(
+            f"{path}: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent)."
+        ) from None
     roots = tree if isinstance(tree, list) else [tree]
-    named = any(isinstance(root, dict) and isinstance(root.get("name"), str) and isinstance(root.get("children"), list) for root in roots)
+    named = any(
+        isinstance(root, dict) and isinstance(root.get("name"), str) and isinstance(root.get("children"), list)
+        for root in roots
+    )
     stack = [*below(tree, None)][::-1]  # not recursion: trees are deeper than Python's stack
     while stack:
         label, value, parent = stack.pop()
@@ -210,7 +253,9 @@ def _networkx(file: IO[Any], path: Path, kind: str, directed: bool) -> Iterator[
 def _kind(path: Path) -> str:
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     if kind not in EXTENSIONS:
-        raise UserError(f"{path}: unknown extension {kind or '(none)'}. Known are {' '.join(EXTENSIONS)}, each also with .gz.")
+        raise UserError(
+            f"{path}: unknown extension {kind or '(none)'}. Known are {' '.join(EXTENSIONS)}, each also with .gz."
+        )
     return kind
 
 

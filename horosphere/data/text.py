@@ -19,9 +19,20 @@ from horosphere.errors import UserError
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
-LONGEST = 4 << 20  # characters of a document in a plain file: beyond, it is cut, so that one huge file needs little memory
+LONGEST = (
+    4 << 20
+)  # characters of a document in a plain file: beyond, it is cut, so that one huge file needs little memory
 BLOCK = 1 << 20  # bytes read at a time
-NOT_DOCUMENTATION = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data"}  # folders of the library
+NOT_DOCUMENTATION = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "turtledemo",
+    "pydoc_data",
+}  # folders of the library
 
 
 def documents(source: str, field: str = "text") -> Iterator[str]:
@@ -77,11 +88,19 @@ def _files(source: str) -> list[Path]:
         )
     if not path.is_dir():
         if _kind(path) not in KINDS:
-            raise UserError(f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {' '.join(KINDS)}, each also with .gz.")
+            raise UserError(
+                f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {' '.join(KINDS)}, each also with .gz."
+            )
         return [path]
-    found = [file for file in path.rglob("*") if _kind(file) in KINDS and file.is_file() and "/." not in f"/{_name(file, source)}"]
+    found = [
+        file
+        for file in path.rglob("*")
+        if _kind(file) in KINDS and file.is_file() and "/." not in f"/{_name(file, source)}"
+    ]
     if not found:
-        raise UserError(f"{source}: a folder without text files ({' '.join(KINDS)}, each also with .gz). Put some there, or name another.")
+        raise UserError(
+            f"{source}: a folder without text files ({' '.join(KINDS)}, each also with .gz). Put some there, or name another."
+        )
     return sorted(found, key=lambda file: _name(file, source))
 
 
@@ -132,9 +151,13 @@ def _json_lines(file: IO[bytes], path: Path, field: str) -> Iterator[str]:
             if line.strip():
                 yield _text_of(json.loads(line.decode("utf-8-sig")), field, f"{path} line {number}")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} line {number}: no UTF-8 text at byte {done + error.start}. Save the file as UTF-8.") from None
+            raise UserError(
+                f"{path} line {number}: no UTF-8 text at byte {done + error.start}. Save the file as UTF-8."
+            ) from None
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} line {number}: no valid JSON ({_line(error)}). Put one object on each line.") from None
+            raise UserError(
+                f"{path} line {number}: no valid JSON ({_line(error)}). Put one object on each line."
+            ) from None
         done += len(line)
 
 
@@ -152,7 +175,9 @@ def _text_of(row: Any, field: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UserError(f'{where}: half a character (a lone surrogate such as "\\ud83d") in the text. Repair or remove the row.') from None
+        raise UserError(
+            f'{where}: half a character (a lone surrogate such as "\\ud83d") in the text. Repair or remove the row.'
+        ) from None
     return text
 
 
@@ -181,7 +206,9 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
     except UserError:
         raise
     except Exception as error:  # the library raises whatever it runs into: names, splits, connections, files
-        raise UserError(f"{source}: cannot be read ({_line(error)}). Check the name, the split and the connection.") from error
+        raise UserError(
+            f"{source}: cannot be read ({_line(error)}). Check the name, the split and the connection."
+        ) from error
 
 
 @cache  # two megabytes, and seconds to collect
@@ -202,7 +229,9 @@ def _python() -> list[str]:
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
     """Read, not imported: importing some modules of the library does things."""
-    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (text := ast.get_docstring(node)):
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
+        text := ast.get_docstring(node)
+    ):
         yield text
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):  # nothing inside an expression has a docstring

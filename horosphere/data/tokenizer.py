@@ -20,27 +20,40 @@ UNLIMITED = 10**30  # tokens; how transformers says it too
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, progress: Callable[[int, str], None] | None = None) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, progress: Callable[[int, str], None] | None = None
+) -> PreTrainedTokenizerFast:
     """Byte-level BPE with at most vocab_size tokens: every text comes back from its tokens to the letter.
 
     The same texts give the same tokenizer. Encoding adds nothing; END is bos, eos and pad, also where a text spells it out.
     `progress(megabytes, note)` while texts are read.
     """
     if vocab_size < SMALLEST:
-        raise UserError(f"a vocabulary of {vocab_size} is too small: the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more.")
+        raise UserError(
+            f"a vocabulary of {vocab_size} is too small: the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more."
+        )
     require_language()
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(_counted(texts, progress), trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=UNLIMITED, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        bos_token=END,
+        eos_token=END,
+        pad_token=END,
+        model_max_length=UNLIMITED,
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -49,7 +62,9 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
     folder = Path(path)
     for name in FILES:
         if not (folder / name).is_file():
-            raise UserError(f"{folder}: no tokenizer (it has no {name}). Name a folder made by save_pretrained of a fast tokenizer.")
+            raise UserError(
+                f"{folder}: no tokenizer (it has no {name}). Name a folder made by save_pretrained of a fast tokenizer."
+            )
         try:
             if not isinstance(json.loads((folder / name).read_bytes()), dict):
                 raise ValueError("it holds no JSON object")
@@ -83,4 +98,6 @@ def _counted(texts: Iterable[str], progress: Callable[[int, str], None] | None) 
 
 
 def _damaged(file: Path, error: Exception) -> UserError:
-    return UserError(f"{file}: a damaged tokenizer ({' '.join(str(error).split())[:80]}). Save it again with save_pretrained.")
+    return UserError(
+        f"{file}: a damaged tokenizer ({' '.join(str(error).split())[:80]}). Save it again with save_pretrained."
+    )

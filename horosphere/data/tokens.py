@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 TOKENS, ABOUT = "tokens.bin", "tokens.json"
-PIECE = 1 << 16  # characters encoded at once: longer documents go in pieces, which threads share and memory does not notice
+PIECE = (
+    1 << 16
+)  # characters encoded at once: longer documents go in pieces, which threads share and memory does not notice
 BATCH = 1 << 20  # characters handed to the threads together
 HELD_OUT = 50  # one document of so many is for validation
 SAMPLE = 50_000_000  # characters, at most, that train a tokenizer, spread evenly over ...
@@ -71,10 +73,14 @@ class TokenFile:
                 raise ValueError(f"{TOKENS} has {found} bytes instead of {wanted}")
             return TokenFile(np.memmap(folder / TOKENS, dtype, mode="r"), **about)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(f"{folder}: damaged tokens ({' '.join(str(error).split())}). Delete the folder and make it again.") from error
+            raise UserError(
+                f"{folder}: damaged tokens ({' '.join(str(error).split())}). Delete the folder and make it again."
+            ) from error
 
 
-def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, folder: str | Path, progress: Progress | None = None) -> TokenFile:
+def tokenise(
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, folder: str | Path, progress: Progress | None = None
+) -> TokenFile:
     """Write texts as tokens into a new folder, there whole or not at all. Memory does not grow with the texts.
 
     A document of more than PIECE characters is encoded in pieces cut at ends of lines. That changes no token of train_tokenizer's unless a line
@@ -94,7 +100,9 @@ class _Writer:
     def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerFast, progress: Progress | None = None):
         bos = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         if bos is None:
-            raise UserError("the tokenizer has neither bos nor eos, one of which must begin each document. Set one, and save the tokenizer again.")
+            raise UserError(
+                "the tokenizer has neither bos nor eos, one of which must begin each document. Set one, and save the tokenizer again."
+            )
         folder.mkdir(exist_ok=True)
         self.folder, self.progress = folder, progress
         self.encoder = deepcopy(tokenizer.backend_tokenizer)  # a foreign one may truncate or pad
@@ -123,7 +131,11 @@ class _Writer:
 
     def _flush(self) -> None:
         encodings = self.encoder.encode_batch_fast([piece for _, piece in self.pieces], add_special_tokens=False)
-        ids = [token for (begins, _), encoding in zip(self.pieces, encodings, strict=True) for token in [self.bos] * begins + encoding.ids]
+        ids = [
+            token
+            for (begins, _), encoding in zip(self.pieces, encodings, strict=True)
+            for token in [self.bos] * begins + encoding.ids
+        ]
         with (self.folder / TOKENS).open("ab") as file:
             np.array(ids, _dtype(self.vocab_size)).tofile(file)
         self.tokens += len(ids)
@@ -223,7 +235,13 @@ class Corpus:
 
 
 def prepare(
-    source: str, tokenizer: str | None, vocab_size: int, valid: str | None, cache: Path, progress: Progress | None = None, field: str = "text"
+    source: str,
+    tokenizer: str | None,
+    vocab_size: int,
+    valid: str | None,
+    cache: Path,
+    progress: Progress | None = None,
+    field: str = "text",
 ) -> Corpus:
     """The tokens of a source, made at the first call and found in the cache at the next.
 
@@ -231,21 +249,29 @@ def prepare(
     document (where there are fewer than 50, the end of the last one: a 50th of the text). Processes may prepare the same corpus at once.
     """
     chosen = load_tokenizer(tokenizer) if tokenizer else None
-    asked = [hashlib.sha256(Path(tokenizer, name).read_bytes()).hexdigest() for name in FILES] if tokenizer else vocab_size
+    asked = (
+        [hashlib.sha256(Path(tokenizer, name).read_bytes()).hexdigest() for name in FILES] if tokenizer else vocab_size
+    )
     identity = json.dumps([LAYOUT, fingerprint(source), asked, valid and fingerprint(valid), field])
     entry = Path(cache) / hashlib.sha256(identity.encode()).hexdigest()[:32]
     if not entry.is_dir():
         with _shared_folder(entry) as folder:
             used = chosen
             if used is None:
-                used = train_tokenizer(_sample(text for part, text in _parts(source, valid, field) if part == "train"), vocab_size, progress)
+                used = train_tokenizer(
+                    _sample(text for part, text in _parts(source, valid, field) if part == "train"),
+                    vocab_size,
+                    progress,
+                )
                 used.save_pretrained(folder / "tokenizer")
             writers = {"train": _Writer(folder / "train", used, progress), "valid": _Writer(folder / "valid", used)}
             for part, text in _parts(source, valid, field):
                 writers[part].add(text)
             for part, writer in writers.items():
                 writer.finish(f"{source}, {part}")
-    return Corpus(TokenFile.open(entry / "train"), TokenFile.open(entry / "valid"), chosen or load_tokenizer(entry / "tokenizer"))
+    return Corpus(
+        TokenFile.open(entry / "train"), TokenFile.open(entry / "valid"), chosen or load_tokenizer(entry / "tokenizer")
+    )
 
 
 def cache_folder() -> Path:
@@ -302,7 +328,9 @@ def _shared_folder(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
     except OSError as error:
-        raise UserError(f"{path.parent}: no folder to write to ({error.strerror}). Set HOROSPHERE_CACHE to one you may write to.") from error
+        raise UserError(
+            f"{path.parent}: no folder to write to ({error.strerror}). Set HOROSPHERE_CACHE to one you may write to."
+        ) from error
     with aside:
         new = Path(aside.name, "new")
         new.mkdir()

@@ -4,4 +4,15 @@ from horosphere.evaluate.choice import TASKS, Item, Score, TaskResult, evaluate_
 from horosphere.evaluate.harness import harness
 from horosphere.evaluate.perplexity import Perplexity, perplexity
 
-__all__ = ["TASKS", "Item", "Perplexity", "Score", "TaskResult", "evaluate_task", "harness", "perplexity", "read_task", "score"]
+__all__ = [
+    "TASKS",
+    "Item",
+    "Perplexity",
+    "Score",
+    "TaskResult",
+    "evaluate_task",
+    "harness",
+    "perplexity",
+    "read_task",
+    "score",
+]

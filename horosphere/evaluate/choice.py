@@ -39,7 +39,10 @@ class Item:
     def requests(self) -> list[tuple[str, str]]:
         """(context, continuation) for each choice; a space joins them where there is a context."""
         contexts = (self.context,) * len(self.choices) if isinstance(self.context, str) else self.context
-        return [(context, f" {choice}" if context else choice) for context, choice in zip(contexts, self.choices, strict=True)]
+        return [
+            (context, f" {choice}" if context else choice)
+            for context, choice in zip(contexts, self.choices, strict=True)
+        ]
 
 
 # -- scores ----------------------------------------------------------------------------------------------------------
@@ -95,10 +98,17 @@ def score(
     found = iter(_log_likelihoods(model, fitted, device, batch_tokens, progress))
     likelihoods = [tuple(next(found) for _ in item.choices) for item in items]
     owners = [number for number, item in enumerate(items) for _ in item.choices]
-    cut = {owner for owner, (context, _), (before, _) in zip(owners, pairs, fitted, strict=True) if len(before) <= len(context)}
+    cut = {
+        owner
+        for owner, (context, _), (before, _) in zip(owners, pairs, fitted, strict=True)
+        if len(before) <= len(context)
+    }
 
     right = [_credit(values, item.gold) for values, item in zip(likelihoods, items, strict=True)]
-    per_character = [[v / len(c) for v, c in zip(values, item.choices, strict=True)] for values, item in zip(likelihoods, items, strict=True)]
+    per_character = [
+        [v / len(c) for v, c in zip(values, item.choices, strict=True)]
+        for values, item in zip(likelihoods, items, strict=True)
+    ]
     right_norm = [_credit(values, item.gold) for values, item in zip(per_character, items, strict=True)]
     groups: dict[str, list[float]] = {}
     for item, credit in zip(items, right, strict=True):
@@ -122,34 +132,48 @@ def prefix_token(tokenizer: Any) -> int:
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
-    raise UserError("the tokenizer has neither a bos nor an eos token: set tokenizer.bos_token to what starts a document")
+    raise UserError(
+        "the tokenizer has neither a bos nor an eos token: set tokenizer.bos_token to what starts a document"
+    )
 
 
 def fit(prefix: int, context: list[int], continuation: list[int], longest: float) -> tuple[list[int], list[int]]:
     """([prefix, context], continuation), the context cut from the left so that the model, who never reads the last token, reads at most `longest`."""
     room = longest - len(continuation)
     if room < 0:
-        raise UserError(f"a choice of {len(continuation)} tokens is too long for a model that reads {longest}: leave its item out")
+        raise UserError(
+            f"a choice of {len(continuation)} tokens is too long for a model that reads {longest}: leave its item out"
+        )
     return [prefix, *context[int(max(0, len(context) - room)) :]], continuation
 
 
 def _encode(tokenizer: Any, requests: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
     """Tokens of contexts and continuations: a continuation is what the whole has beyond the context's tokens, as in lm-eval."""
-    requests = [(context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in requests]
-    texts = list(dict.fromkeys(text for context, continuation in requests for text in (context, context + continuation)))
+    requests = [
+        (context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in requests
+    ]
+    texts = list(
+        dict.fromkeys(text for context, continuation in requests for text in (context, context + continuation))
+    )
     tokens = dict(zip(texts, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"], strict=True))
     pairs = []
     for context, continuation in requests:
         before = tokens[context]
         after = tokens[context + continuation][len(before) :]
         if not after:
-            raise UserError(f"the choice {continuation!r} adds no token to its context: the tokenizer joins the two, so leave its item out")
+            raise UserError(
+                f"the choice {continuation!r} adds no token to its context: the tokenizer joins the two, so leave its item out"
+            )
         pairs.append((before, after))
     return pairs
 
 
 def _log_likelihoods(
-    model: nn.Module, requests: Sequence[tuple[list[int], list[int]]], device: torch.device | str, batch_tokens: int, progress: Update | None
+    model: nn.Module,
+    requests: Sequence[tuple[list[int], list[int]]],
+    device: torch.device | str,
+    batch_tokens: int,
+    progress: Update | None,
 ) -> list[float]:
     """log p(continuation | tokens before) of each request. Requests with the same input, as those for one letter each, share a row."""
     sharing: dict[tuple[int, ...], list[int]] = {}
@@ -171,7 +195,12 @@ def _log_likelihoods(
             continuations = [requests[number][1] for _, number in asked]
             sizes = [len(continuation) for continuation in continuations]
             rows = torch.tensor([row for row, _ in asked]).repeat_interleave(torch.tensor(sizes))
-            columns = torch.cat([torch.arange(len(batch[row]) - size, len(batch[row])) for (row, _), size in zip(asked, sizes, strict=True)])
+            columns = torch.cat(
+                [
+                    torch.arange(len(batch[row]) - size, len(batch[row]))
+                    for (row, _), size in zip(asked, sizes, strict=True)
+                ]
+            )
             targets = torch.tensor([token for continuation in continuations for token in continuation])
             values = log_probabilities(logits, (rows.to(device), columns.to(device)), targets.to(device))
             for (_, number), value in zip(asked, values.split(sizes), strict=True):
@@ -217,7 +246,9 @@ def lettered(frame: str) -> Callable[[dict[str, Any]], Item]:
 
     def item(row: dict[str, Any]) -> Item:
         plain = question(row)
-        listed = "".join(f"\n{letter}. {choice}" for letter, choice in zip(ascii_uppercase, plain.choices, strict=False))
+        listed = "".join(
+            f"\n{letter}. {choice}" for letter, choice in zip(ascii_uppercase, plain.choices, strict=False)
+        )
         context = f"{frame.format(row['query'].strip())}{listed}\nAnswer:"
         return replace(plain, context=context, choices=tuple(ascii_uppercase[: len(plain.choices)]))
 
@@ -237,7 +268,9 @@ def winogrande(row: dict[str, Any]) -> Item:
     before, blank, rest = row["query"].partition("_")
     if not (blank and rest.strip()):
         raise ValueError('"query" should have a blank "_" and go on after it')
-    return replace(plain, context=tuple(before + choice for choice in plain.choices), choices=(rest.strip(),) * len(plain.choices))
+    return replace(
+        plain, context=tuple(before + choice for choice in plain.choices), choices=(rest.strip(),) * len(plain.choices)
+    )
 
 
 def _text(row: dict[str, Any], name: str) -> str:
@@ -278,7 +311,13 @@ class TaskResult:
 
     def row(self) -> list[str]:
         """Cells under `heads`."""
-        return [self.task, f"{len(self.score):,}", str(self.score.acc), str(self.score.acc_norm), f"{self.score.chance:.3f}"]
+        return [
+            self.task,
+            f"{len(self.score):,}",
+            str(self.score.acc),
+            str(self.score.acc_norm),
+            f"{self.score.chance:.3f}",
+        ]
 
 
 def evaluate_task(
@@ -323,7 +362,11 @@ def _read(path: Path, item: Callable[[dict[str, Any]], Item]) -> list[Item]:
     items = []
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as lines:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig") as lines
+        ):
             for line in lines:
                 number += 1
                 if line.strip():

@@ -16,7 +16,12 @@ from horosphere.evaluate.perplexity import evaluating
 
 
 def harness(
-    model: nn.Module, tokenizer: Any, tasks: Sequence[str], folder: str | Path, limit: int | None = None, batch_size: int = 16
+    model: nn.Module,
+    tokenizer: Any,
+    tasks: Sequence[str],
+    folder: str | Path,
+    limit: int | None = None,
+    batch_size: int = 16,
 ) -> dict[str, dict[str, float]]:
     """{task: {"acc": …, "acc_stderr": …, "acc_norm": …, "acc_norm_stderr": …}} by lm-eval's own tokenization, batching, metrics and errors.
 
@@ -27,12 +32,24 @@ def harness(
     try:
         import lm_eval.models.huggingface  # needs packages that lm_eval itself does not
     except ImportError as error:
-        raise UserError(f"lm-evaluation-harness is not installed, or without {error.name}: pip install 'horosphere[harness]'") from None
+        raise UserError(
+            f"lm-evaluation-harness is not installed, or without {error.name}: pip install 'horosphere[harness]'"
+        ) from None
     with _quiet(), evaluating(model):
         wrapped = _wrapped(model, tokenizer, batch_size)
-        results = lm_eval.evaluate(wrapped, {name: _task(name, items[name]) for name in tasks}, log_samples=False)["results"]
-    metrics = {"acc,none": "acc", "acc_stderr,none": "acc_stderr", "acc_norm,none": "acc_norm", "acc_norm_stderr,none": "acc_norm_stderr"}
-    return {name: {ours: results[name][theirs] for theirs, ours in metrics.items() if theirs in results[name]} for name in tasks}
+        results = lm_eval.evaluate(wrapped, {name: _task(name, items[name]) for name in tasks}, log_samples=False)[
+            "results"
+        ]
+    metrics = {
+        "acc,none": "acc",
+        "acc_stderr,none": "acc_stderr",
+        "acc_norm,none": "acc_norm",
+        "acc_norm_stderr,none": "acc_norm_stderr",
+    }
+    return {
+        name: {ours: results[name][theirs] for theirs, ours in metrics.items() if theirs in results[name]}
+        for name in tasks
+    }
 
 
 def _wrapped(model: nn.Module, tokenizer: Any, batch_size: int) -> Any:
@@ -47,7 +64,9 @@ def _wrapped(model: nn.Module, tokenizer: Any, batch_size: int) -> Any:
             before, after = super()._encode_pair(context, continuation)
             return fit(prefix, before, after, self.max_length)
 
-    return Prefixed(pretrained=model, tokenizer=tokenizer, batch_size=batch_size, add_bos_token=False, prefix_token_id=prefix)
+    return Prefixed(
+        pretrained=model, tokenizer=tokenizer, batch_size=batch_size, add_bos_token=False, prefix_token_id=prefix
+    )
 
 
 def _task(name: str, items: Sequence[Item]) -> Any:
@@ -67,7 +86,10 @@ def _task(name: str, items: Sequence[Item]) -> Any:
         "doc_to_text": (lambda row: row["context"]) if shared else (lambda row: row["gold"]),
         "doc_to_choice": (lambda row: row["choices"]) if shared else (lambda row: row["context"]),
         "doc_to_target": (lambda row: row["gold"]) if shared else (lambda row: row["choices"][0]),
-        "metric_list": [{"metric": metric, "aggregation": "mean", "higher_is_better": True} for metric in ("acc", "acc_norm")[: 1 + shared]],
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in ("acc", "acc_norm")[: 1 + shared]
+        ],
     }
     return ConfigurableTask(config=config)
 

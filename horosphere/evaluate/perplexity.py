@@ -22,7 +22,9 @@ class Perplexity:
     nats: float  # in total
     tokens: int  # that were predicted
     bytes: int | None  # of the text they spell
-    stderr: float | None  # of the loss, over windows; neighbouring ones are not independent, so it is on the small side. None: only one window
+    stderr: (
+        float | None
+    )  # of the loss, over windows; neighbouring ones are not independent, so it is on the small side. None: only one window
 
     @property
     def loss(self) -> float:
@@ -30,7 +32,9 @@ class Perplexity:
 
     @property
     def per_token(self) -> float:
-        return torch.tensor(self.loss, dtype=torch.float64).exp().item()  # math.exp refuses the infinity a hopeless model earns
+        return (
+            torch.tensor(self.loss, dtype=torch.float64).exp().item()
+        )  # math.exp refuses the infinity a hopeless model earns
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -84,7 +88,10 @@ def log_probabilities(logits: Tensor, places: tuple[Tensor, ...], targets: Tenso
     """
     rows = max(1, ENTRIES // logits.shape[-1])
     chunks = zip(*(index.split(rows) for index in (*places, targets)), strict=True)
-    found = [-nn.functional.cross_entropy(logits[tuple(at)].float(), target, reduction="none").cpu() for *at, target in chunks]
+    found = [
+        -nn.functional.cross_entropy(logits[tuple(at)].float(), target, reduction="none").cpu()
+        for *at, target in chunks
+    ]
     result = torch.cat(found).double()
     if result.isnan().any():
         raise UserError("the model's logits are NaN: evaluate an earlier checkpoint, or in a wider dtype")

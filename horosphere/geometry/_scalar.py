@@ -43,7 +43,12 @@ class _Smooth(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q: Tensor, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], series: Callable[[], list[float]]) -> Tensor:
+    def forward(
+        q: Tensor,
+        value: Callable[[Tensor], Tensor],
+        slope: Callable[[Tensor], Tensor],
+        series: Callable[[], list[float]],
+    ) -> Tensor:
         return value(q)
 
     @staticmethod
@@ -174,7 +179,9 @@ class _Asinh(torch.autograd.Function):
     @staticmethod
     def forward(s: Tensor) -> Tensor:
         a = s.abs()
-        return (a + a * (a / (1 + torch.hypot(a, a.new_ones(()))))).log1p().copysign(s)  # √(1 + s²) overflows for s > 1e19 in fp32
+        return (
+            (a + a * (a / (1 + torch.hypot(a, a.new_ones(()))))).log1p().copysign(s)
+        )  # √(1 + s²) overflows for s > 1e19 in fp32
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

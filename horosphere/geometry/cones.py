@@ -47,7 +47,9 @@ def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
         # |x| y_t - x_t foot as a quotient of sums where its terms have one sign
         same_side = foot > 0
         below = torch.where(same_side, length * yt + xt * foot, torch.inf)
-        quotient = short * ((length + foot) / below) / c + length / below * length * across.square()  # divided first: |x|²|y|² overflows
+        quotient = (
+            short * ((length + foot) / below) / c + length / below * length * across.square()
+        )  # divided first: |x|²|y|² overflows
         along = -(c**0.5) * torch.where(same_side, quotient, length * yt - xt * foot)
     apart = nonzero & (sq(d) > torch.finfo(d.dtype).tiny)  # nearer, atan2 has no gradient
     return torch.where(apart, torch.atan2(across, torch.where(apart, along, 1.0)), 0.0).squeeze(-1)

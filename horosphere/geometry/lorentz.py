@@ -66,7 +66,9 @@ class Lorentz(Curved):
             return super().flow_(x, v, t)
         keep, gain, pull = self._flow(x, v, t)
         x.mul_(keep).addcmul_(gain, v)
-        v.div_(keep).addcmul_(pull / keep, x)  # in terms of the new x, since keep² - gain·pull = cosh² - sinh² = 1: no copy of the old one
+        v.div_(keep).addcmul_(
+            pull / keep, x
+        )  # in terms of the new x, since keep² - gain·pull = cosh² - sinh² = 1: no copy of the old one
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -204,9 +206,14 @@ class Lorentz(Curved):
     def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
         """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the time's slot is empty."""
         wide = [self.space(u.float() if u.dtype in HALF else u) for u, _ in parts]
-        weights = [w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w for x, (_, w) in zip(wide, parts, strict=True)]
+        weights = [
+            w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
+            for x, (_, w) in zip(wide, parts, strict=True)
+        ]
         z: Tensor = functools.reduce(operator.add, [w * x for w, x in zip(weights, wide, strict=True)])
-        zt: Tensor = functools.reduce(operator.add, [w * (1 / self.c + sq(x)).sqrt() for w, x in zip(weights, wide, strict=True)])
+        zt: Tensor = functools.reduce(
+            operator.add, [w * (1 / self.c + sq(x)).sqrt() for w, x in zip(weights, wide, strict=True)]
+        )
         total = functools.reduce(operator.add, weights)
         return z * self._normaliser(z, zt, total)
 
@@ -272,7 +279,9 @@ class _Excess(torch.autograd.Function):
         xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         short = torch.where(x2 < y2, x, y)
         short2 = torch.minimum(x2, y2)
-        across2 = plain_sq(d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short)
+        across2 = plain_sq(
+            d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short
+        )
         below = xt * yt + xy + 1 / c
         same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
         below = 1 / c + xt * yt
@@ -300,7 +309,16 @@ class _Excess(torch.autograd.Function):
 
     @staticmethod
     def _slope(
-        x: Tensor, y: Tensor, d: Tensor, x2: Tensor, y2: Tensor, xy: Tensor, xt: Tensor, yt: Tensor, rise: Tensor, c: float | Tensor
+        x: Tensor,
+        y: Tensor,
+        d: Tensor,
+        x2: Tensor,
+        y2: Tensor,
+        xy: Tensor,
+        xt: Tensor,
+        yt: Tensor,
+        rise: Tensor,
+        c: float | Tensor,
     ) -> Tensor:
         """∂u/∂x / c = (y_t/x_t) x - y = d - (x_t - y_t)/x_t · x; far from the origin as (part of d across x) + coefficient · x.
 
@@ -313,8 +331,12 @@ class _Excess(torch.autograd.Function):
         x2 = torch.where(far, x2, 1.0)
         dx, shorter = dot(d, x), torch.where(far & (y2 < plain_sq(d)), -y, d)
         across = shorter - torch.where(far, dot(shorter, x) / x2, 0.0) * x
-        across = across - torch.where(far, dot(across, x) / x2, 0.0) * x  # again: rounding left ε|d| along x, more than belongs there
-        below = xt * (yt + xt * torch.where(same_side, xy, 0.0) / x2)  # divided by |x|² on both sides: |x|³|y| overflows first
+        across = (
+            across - torch.where(far, dot(across, x) / x2, 0.0) * x
+        )  # again: rounding left ε|d| along x, more than belongs there
+        below = xt * (
+            yt + xt * torch.where(same_side, xy, 0.0) / x2
+        )  # divided by |x|² on both sides: |x|³|y| overflows first
         sum_same = (dx / x2 * (1 + xy / x2) / c + plain_sq(across)) / below
         coefficient = torch.where(same_side, sum_same, yt / xt - xy / x2)
         return across + torch.where(far, coefficient, -rise / xt) * x
@@ -336,7 +358,9 @@ class _Pairwise(torch.autograd.Function):
         u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
         sinh = (u + 2).sqrt_().mul_(u.sqrt())  # √(u(u + 2)) overflows from dist = 44 in fp32
         dist = u.add_(sinh).log1p_().mul_(c**-0.5)
-        return dist.view_as(sinh), sinh.view_as(dist)  # views: torch 2.11 compiles a result changed in place as it was before the change
+        return dist.view_as(sinh), sinh.view_as(
+            dist
+        )  # views: torch 2.11 compiles a result changed in place as it was before the change
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -353,7 +377,9 @@ class _Pairwise(torch.autograd.Function):
         x, y, dist, sinh, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
         xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
-        if torch.is_grad_enabled():  # to be differentiated again: what was saved does not depend on x and y for autograd
+        if (
+            torch.is_grad_enabled()
+        ):  # to be differentiated again: what was saved does not depend on x and y for autograd
             apart = sinh > 0
             u = torch.where(apart, c * (xt @ yt.mT - x @ y.mT) - 1, 1.0)
             sinh = torch.where(apart, (u * (u + 2)).sqrt(), 0.0)
@@ -368,7 +394,9 @@ class _Pairwise(torch.autograd.Function):
             gy = c**0.5 * ((slope.mT @ xt) / yt * y - slope.mT @ x)
         if tensor_c is not None and ctx.needs_input_grad[2]:
             ratio = yt.mT / xt
-            per_pair = slope * (torch.hypot(sinh, torch.ones_like(sinh)) - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
+            per_pair = slope * (
+                torch.hypot(sinh, torch.ones_like(sinh)) - (ratio + 1 / ratio) / 2
+            ) / c**1.5 - grad * dist / (2 * c)
             gc = per_pair.sum_to_size(c.shape)
         return gx, gy, gc
 
@@ -390,7 +418,9 @@ class _AmbientSum(torch.autograd.Function):
         return (row @ x).squeeze(-2), (row @ xt).squeeze(-2), xt
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, float | Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor | None, float | Tensor], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
         x, weights, c = inputs
         ctx.c = None if isinstance(c, Tensor) else c
         ctx.mark_non_differentiable(output[2])

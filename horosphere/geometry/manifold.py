@@ -27,7 +27,9 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         first = tensors[0]
-        if first.device.type != "meta" and torch.is_autocast_enabled(first.device.type):  # meta has no autocast to ask for
+        if first.device.type != "meta" and torch.is_autocast_enabled(
+            first.device.type
+        ):  # meta has no autocast to ask for
             with torch.autocast(first.device.type, enabled=False):
                 return wrapper(*args, **kwargs)
         if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
@@ -239,7 +241,9 @@ class Curved(Manifold):
         super().__init__()
         if not 0 < c < math.inf:
             raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
-        self._fixed_c = repr(float(c))  # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
+        self._fixed_c = repr(
+            float(c)
+        )  # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
         self.learn = learn
         if learn:
             self.register_buffer("c0", torch.full((1,), float(c)))

@@ -28,7 +28,9 @@ def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) ->
     c is that of every curved part; None: `matched_curvature` of its dimension.
     """
     if c is not None and not 0 < c < math.inf:
-        raise UserError(f"c = {c:g}: the curvature is -c, so c must be a positive number; for flat space choose euclidean")
+        raise UserError(
+            f"c = {c:g}: the curvature is -c, so c must be a positive number; for flat space choose euclidean"
+        )
     if name == "euclidean":
         return Euclidean()
     if name == "lorentz":
@@ -40,7 +42,9 @@ def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) ->
             raise UserError(f"a product of {dim} dimension: it needs at least 2, one for each half")
         return geometry(f"lorentz:{dim - dim // 2}+euclidean:{dim // 2}", dim, c, learn)
     if ":" not in name:
-        raise UserError(f'unknown geometry "{name}": choose {", ".join(GEOMETRIES)}, or a product such as lorentz:6+euclidean:4')
+        raise UserError(
+            f'unknown geometry "{name}": choose {", ".join(GEOMETRIES)}, or a product such as lorentz:6+euclidean:4'
+        )
     factors = []
     for part in name.split("+"):
         kind, _, size = part.partition(":")

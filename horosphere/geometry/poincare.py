@@ -13,7 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import asinh, atanhc, dot, excess_to_dist, excess_to_log_factor, excess_to_sqdist, safe_sqrt, sq, tanhc
+from horosphere.geometry._scalar import (
+    asinh,
+    atanhc,
+    dot,
+    excess_to_dist,
+    excess_to_log_factor,
+    excess_to_sqdist,
+    safe_sqrt,
+    sq,
+    tanhc,
+)
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.geometry.manifold import HALF, Curved, Manifold, full_precision
 from horosphere.geometry.maps import lorentz_to_poincare, poincare_to_lorentz
@@ -61,7 +71,9 @@ class Poincare(Curved):
         half = v / gap
         step = tanhc(self.c * sq(half)) * half
         step2 = self.c * sq(step)
-        return x + gap * (step + step2 * x) / (gap * (1 - step2) + self.c * sq(x + step))  # x itself, to the last digit, where v = 0
+        return x + gap * (step + step2 * x) / (
+            gap * (1 - step2) + self.c * sq(x + step)
+        )  # x itself, to the last digit, where v = 0
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -139,7 +151,9 @@ class Poincare(Curved):
     @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         """Centroid of x and weight·y, as on the hyperboloid."""
-        return self.point(self._hyperboloid().add(poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c), weight))
+        return self.point(
+            self._hyperboloid().add(poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c), weight)
+        )
 
     @makes_points
     def translate(self, x: Tensor, by: Tensor) -> Tensor:

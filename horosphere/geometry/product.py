@@ -19,7 +19,9 @@ class Product(Manifold):
     def __init__(self, *factors: tuple[Manifold, int], weights: Sequence[float] | None = None):
         super().__init__()
         if not factors:
-            raise ValueError("Product() is empty: give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))")
+            raise ValueError(
+                "Product() is empty: give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))"
+            )
         self.factors = nn.ModuleList(m for m, _ in factors)  # type: ignore[assignment]
         self.dims = [d for _, d in factors]
         self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
@@ -51,11 +53,15 @@ class Product(Manifold):
         return self._join(lambda m, x: m.log0(x), x)
 
     def lift(self, v: Tensor) -> Tensor:
-        return torch.cat([m.lift(v / w**0.5) for m, w, v in zip(self.factors, self.weights, self.split(v), strict=True)], -1)
+        return torch.cat(
+            [m.lift(v / w**0.5) for m, w, v in zip(self.factors, self.weights, self.split(v), strict=True)], -1
+        )
 
     @full_precision
     def lower(self, x: Tensor) -> Tensor:
-        return torch.cat([w**0.5 * m.lower(x) for m, w, x in zip(self.factors, self.weights, self.split(x), strict=True)], -1)
+        return torch.cat(
+            [w**0.5 * m.lower(x) for m, w, x in zip(self.factors, self.weights, self.split(x), strict=True)], -1
+        )
 
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         return self._join(lambda m, x, v: m.exp(x, v), x, v)
@@ -64,8 +70,15 @@ class Product(Manifold):
         return self._join(lambda m, x, y: m.log(x, y), x, y)
 
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        times = t.split(self.dims, -1) if isinstance(t, Tensor) and t.dim() and t.shape[-1] == self.dim else [t] * len(self.dims)
-        times = [t[..., :1] if isinstance(t, Tensor) and t.dim() and not m.flat else t for m, t in zip(self.factors, times, strict=True)]
+        times = (
+            t.split(self.dims, -1)
+            if isinstance(t, Tensor) and t.dim() and t.shape[-1] == self.dim
+            else [t] * len(self.dims)
+        )
+        times = [
+            t[..., :1] if isinstance(t, Tensor) and t.dim() and not m.flat else t
+            for m, t in zip(self.factors, times, strict=True)
+        ]
         parts = [m.flow(x, v, t) for m, x, v, t in zip(self.factors, self.split(x), self.split(v), times, strict=True)]
         return torch.cat([p for p, _ in parts], -1), torch.cat([q for _, q in parts], -1)
 
@@ -93,7 +106,9 @@ class Product(Manifold):
         return dist + self._sum(lambda m, x, y: m.pairwise_reach(x, y, torch.zeros_like(dist)).square(), x, y).sqrt()
 
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
-        raise TypeError("hyperplanes of a product are not totally geodesic; take the distance on each factor, product.split(x)")
+        raise TypeError(
+            "hyperplanes of a product are not totally geodesic; take the distance on each factor, product.split(x)"
+        )
 
     @full_precision
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
@@ -101,7 +116,13 @@ class Product(Manifold):
 
     @full_precision
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        return torch.cat([m.rgrad(x, g) / w for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)], -1)
+        return torch.cat(
+            [
+                m.rgrad(x, g) / w
+                for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
+            ],
+            -1,
+        )
 
     @full_precision
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
@@ -140,7 +161,9 @@ class Product(Manifold):
         return torch.cat([f(m, *parts) for m, *parts in self._parts(tensors)], -1)
 
     def _sum(self, f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return torch.stack([w * f(m, *parts) for w, (m, *parts) in zip(self.weights, self._parts(tensors), strict=True)]).sum(0)
+        return torch.stack(
+            [w * f(m, *parts) for w, (m, *parts) in zip(self.weights, self._parts(tensors), strict=True)]
+        ).sum(0)
 
     def _parts(self, tensors: tuple[Tensor, ...]) -> Any:
         return zip(self.factors, *(self.split(t) for t in tensors), strict=True)

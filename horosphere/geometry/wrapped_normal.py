@@ -19,7 +19,9 @@ class WrappedNormal:
 
     def rsample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
         """Points (*shape, ..., d), differentiable in mean and std."""
-        noise = torch.randn(*shape, *self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        noise = torch.randn(
+            *shape, *self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device
+        )
         return self.manifold.translate(self.manifold.lift(self.std * noise), self.mean)
 
     def sample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:

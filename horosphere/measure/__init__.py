@@ -5,7 +5,15 @@ from horosphere.measure.distortion import Distortion, distortion
 from horosphere.measure.radius import Radius, depth_correlation, radius, radius_by_group
 from horosphere.measure.reconstruction import Reconstruction, reconstruction
 from horosphere.measure.ricci import Ricci, ollivier_ricci, point_ricci
-from horosphere.measure.tokens import ExpertLoad, FrequencyBin, TokenRadius, attention_distance, expert_load, token_cosine, token_radius
+from horosphere.measure.tokens import (
+    ExpertLoad,
+    FrequencyBin,
+    TokenRadius,
+    attention_distance,
+    expert_load,
+    token_cosine,
+    token_radius,
+)
 
 __all__ = [
     "Delta",

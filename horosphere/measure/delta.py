@@ -80,7 +80,10 @@ def delta_exact(distances: Tensor) -> Delta:
         if length[i] <= twice:
             break
         now = slice(i, i + PAIRS)
-        to_a, to_b = distances[:, a[now]], distances[:, b[now]]  # (n, pairs): gathering whole rows of it is a plain copy
+        to_a, to_b = (
+            distances[:, a[now]],
+            distances[:, b[now]],
+        )  # (n, pairs): gathering whole rows of it is a plain copy
         for j in range(0, min(i + PAIRS, len(length)), EARLIER):
             c, d = a[j : j + EARLIER], b[j : j + EARLIER]
             others = torch.maximum(to_a[c].add_(to_b[d]), to_a[d].add_(to_b[c]))

@@ -34,7 +34,9 @@ def distortion(points: Tensor, manifold: Manifold, graph: Graph, *, nodes: int =
     Direction of edges is ignored. Keeps nodes·N ratios in float32: 330 MB for 1000 nodes of WordNet.
     """
     if len(points) != len(graph):
-        raise UserError(f"{len(points)} points for a graph of {len(graph)} nodes. Give the graph these points were trained on.")
+        raise UserError(
+            f"{len(points)} points for a graph of {len(graph)} nodes. Give the graph these points were trained on."
+        )
     if not len(graph.edges):
         raise UserError("the graph has no edges: there are no path lengths to compare with.")
     points = points.double()

@@ -24,20 +24,30 @@ class ClassTree:
     def __post_init__(self) -> None:
         parents = np.asarray(self.parents)
         if parents.ndim != 1 or not np.issubdtype(parents.dtype, np.integer):
-            raise UserError(f"a tree is a list of parents, whole numbers; this one has shape {parents.shape} and type {parents.dtype}.")
+            raise UserError(
+                f"a tree is a list of parents, whole numbers; this one has shape {parents.shape} and type {parents.dtype}."
+            )
         parents = parents.astype(np.int64)
         object.__setattr__(self, "parents", parents)
         roots = np.flatnonzero(parents < 0)
         if len(roots) != 1:
             raise UserError(f"the tree has {len(roots)} nodes without a parent (-1): give it one root.")
         if parents.max(initial=-1) >= len(parents):
-            raise UserError(f"node {parents.argmax()} has parent {parents.max()}, but there are {len(parents)} nodes. Number them from 0.")
+            raise UserError(
+                f"node {parents.argmax()} has parent {parents.max()}, but there are {len(parents)} nodes. Number them from 0."
+            )
         if not 0 < self.classes <= len(parents):
-            raise UserError(f"{self.classes} classes in a tree of {len(parents)} nodes: the classes are its first nodes, at least one.")
+            raise UserError(
+                f"{self.classes} classes in a tree of {len(parents)} nodes: the classes are its first nodes, at least one."
+            )
         if (inner := parents[(parents >= 0) & (parents < self.classes)]).size:
-            raise UserError(f"class {inner[0]} is the parent of another node: the classes, nodes 0 to {self.classes - 1}, must be leaves.")
+            raise UserError(
+                f"class {inner[0]} is the parent of another node: the classes, nodes 0 to {self.classes - 1}, must be leaves."
+            )
         if len(self.depth) and self.depth.min() < 0:
-            raise UserError(f"node {self.depth.argmin()} does not lead to the root: its ancestors go round in a circle.")
+            raise UserError(
+                f"node {self.depth.argmin()} does not lead to the root: its ancestors go round in a circle."
+            )
 
     def __repr__(self) -> str:
         return f"ClassTree({self.classes} classes, {len(self.parents)} nodes)"
@@ -94,9 +104,13 @@ def hierarchy_scores(predicted: Tensor | np.ndarray, truth: Tensor | np.ndarray,
     """Predictions judged on the tree of their classes.   (N,), (N,) -> HierarchyScores"""
     a, b = (torch.as_tensor(values).cpu().numpy() for values in (predicted, truth))
     if a.shape != b.shape or a.ndim != 1 or not a.size:
-        raise UserError(f"predictions {a.shape} and truths {b.shape}: give as many of one as of the other, and at least one.")
+        raise UserError(
+            f"predictions {a.shape} and truths {b.shape}: give as many of one as of the other, and at least one."
+        )
     if min(a.min(), b.min()) < 0 or max(a.max(), b.max()) >= tree.classes:
-        raise UserError(f"class {max(a.max(), b.max())} in a tree of {tree.classes}: number classes from 0 in the order of the tree.")
+        raise UserError(
+            f"class {max(a.max(), b.max())} in a tree of {tree.classes}: number classes from 0 in the order of the tree."
+        )
     coarse = tree.parents[a] == tree.parents[b]
     return HierarchyScores(float((a == b).mean()), float(coarse.mean()), float(tree.distances[a, b].mean()))
 
@@ -131,7 +145,9 @@ def class_distances(points: Tensor, tree: ClassTree, manifold: Manifold | None =
     pair = torch.ones_like(lengths, dtype=torch.bool).triu(1)
     kin = parents[:, None] == parents
     return ClassDistances(
-        float(manifold.dist(classes, points[parents]).mean()), float(lengths[pair & kin].mean()), float(lengths[pair & ~kin].mean())
+        float(manifold.dist(classes, points[parents]).mean()),
+        float(lengths[pair & kin].mean()),
+        float(lengths[pair & ~kin].mean()),
     )
 
 
@@ -142,6 +158,8 @@ def _with_parents(points: Tensor, tree: ClassTree, manifold: Manifold) -> Tensor
     for node in sorted(range(tree.classes, len(tree.parents)), key=lambda node: -tree.depth[node]):
         children = np.flatnonzero(tree.parents == node)
         if not len(children):
-            raise UserError(f"node {node} of the tree has no children and is no class: leave it out, or give a point for each node.")
+            raise UserError(
+                f"node {node} of the tree has no children and is no class: leave it out, or give a point for each node."
+            )
         found[node] = manifold.midpoint(found[children])
     return found

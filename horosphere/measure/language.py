@@ -53,7 +53,9 @@ def token_counts(tokens: TokenFile, vocab_size: int) -> np.ndarray:
     for start in range(0, len(tokens), CHUNK):
         found = np.bincount(tokens.tokens[start : start + CHUNK])
         if len(found) > vocab_size:
-            raise UserError(f"the text holds token {len(found) - 1}, and the model knows {vocab_size}: use the tokenizer the model was trained with")
+            raise UserError(
+                f"the text holds token {len(found) - 1}, and the model knows {vocab_size}: use the tokenizer the model was trained with"
+            )
         counts[: len(found)] += found
     return counts
 
@@ -68,7 +70,9 @@ def token_labels(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[st
 def word_examples(found: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:
     """The n words nearest to the origin and the n farthest, as indices: tokens that begin a word, of two letters or more, seen so often."""
     is_word = np.array([label.startswith(SPACE) and len(label) > 2 and label[1:].isalpha() for label in labels])
-    near, far = replace(found, counts=np.where(is_word, found.counts, 0)).examples([str(i) for i in range(len(labels))], n, seen)
+    near, far = replace(found, counts=np.where(is_word, found.counts, 0)).examples(
+        [str(i) for i in range(len(labels))], n, seen
+    )
     return [int(i) for i in near], [int(i) for i in far]
 
 
@@ -80,7 +84,10 @@ def flat_noise(points: Tensor, manifold: Manifold, seed: int = 0) -> Tensor:
     """
     coordinates = manifold.lower(points.double()).cpu()
     spread = torch.linalg.svdvals(coordinates - coordinates.mean(0)) / len(points) ** 0.5
-    return torch.randn(len(points), len(spread), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+    return (
+        torch.randn(len(points), len(spread), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        * spread
+    )
 
 
 def ricci_beside_noise(points: Tensor, manifold: Manifold, seed: int = 0, **options: Any) -> tuple[Ricci, Ricci]:
@@ -126,7 +133,11 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
     heads = model.config.num_attention_heads
     mixtures = {layer: block.mlp for layer, block in enumerate(blocks) if isinstance(block.mlp, MixtureOfExperts)}
     watch, back, done = _Watch(), torch.zeros(len(blocks), heads), 0
-    with evaluating(model), torch.compiler.set_stance("force_eager"), _decisions([m.gate for m in mixtures.values()]) as counts:
+    with (
+        evaluating(model),
+        torch.compiler.set_stance("force_eager"),
+        _decisions([m.gate for m in mixtures.values()]) as counts,
+    ):
         for part in tokens.split(max(1, ENTRIES // (heads * tokens.shape[1] ** 2))):
             with watch:  # force_eager: a compiled block would not show its attention
                 model.model(part.to(model.device), use_cache=False)
@@ -135,8 +146,15 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
             if progress:
                 progress(done, "reading")
     temperatures = [block.self_attn.temperature.log for block in blocks]
-    after = [*(block.input_residual for block in blocks[1:]), model.model.output_residual]  # what joins each block's feed-forward
-    residuals = [weight for block, last in zip(blocks, after, strict=True) for weight in (block.attention_residual.weight, last.weight)]
+    after = [
+        *(block.input_residual for block in blocks[1:]),
+        model.model.output_residual,
+    ]  # what joins each block's feed-forward
+    residuals = [
+        weight
+        for block, last in zip(blocks, after, strict=True)
+        for weight in (block.attention_residual.weight, last.weight)
+    ]
     return LanguageStats(
         length=tokens.shape[1],
         attention_distance=back,
@@ -159,7 +177,9 @@ class _Watch(TorchFunctionMode):
         taken, self.distances = self.distances, []
         return taken
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         options = kwargs or {}
         if func is F.scaled_dot_product_attention:
             assert options["is_causal"], "rows without padding are read without a mask"
@@ -198,7 +218,9 @@ def _curvature(mixture: MixtureOfExperts, layer: int) -> ExpertCurvature | None:
     if routed.c is None:
         return None
     groups = [routed] if shared is None else [routed, shared]
-    start, learned = (torch.cat([getattr(group, name) for group in groups]).detach().float().cpu() for name in ("c0", "c"))
+    start, learned = (
+        torch.cat([getattr(group, name) for group in groups]).detach().float().cpu() for name in ("c0", "c")
+    )
     return ExpertCurvature(layer, start, learned, len(routed.c0))
 
 
@@ -228,23 +250,41 @@ class TokenStudy:
         rows = [
             ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the text"],
             ["radius", f"mean {seen.mean():.3f}, from {seen.min():.3f} to {seen.max():.3f}"],
-            ["radius with frequency", f"{radius.correlation:+.2f}  (rank correlation; below 0: frequent tokens are nearer the origin)"],
-            *([f"  the same of {name}", f"{other.correlation:+.2f}"] for name, other in self.radius.items() if name != self.name),
+            [
+                "radius with frequency",
+                f"{radius.correlation:+.2f}  (rank correlation; below 0: frequent tokens are nearer the origin)",
+            ],
+            *(
+                [f"  the same of {name}", f"{other.correlation:+.2f}"]
+                for name, other in self.radius.items()
+                if name != self.name
+            ),
             ["nearest words", near],
             ["farthest words", far],
             ["Ricci curvature", f"{self.ricci.mean:+.3f}, of flat noise with the same spread {self.noise.mean:+.3f}"],
         ]
         for layer, back in enumerate(stats.attention_distance):
-            rows.append([f"layer {layer} looks back", f"{back.mean():.1f} tokens, heads {back.min():.1f} to {back.max():.1f}"])
+            rows.append(
+                [f"layer {layer} looks back", f"{back.mean():.1f} tokens, heads {back.min():.1f} to {back.max():.1f}"]
+            )
         for found in stats.curvatures:
-            moves = ", ".join(f"{-a:.2f} → {-b:.2f}" for a, b in zip(found.start.tolist(), found.learned.tolist(), strict=True))
+            moves = ", ".join(
+                f"{-a:.2f} → {-b:.2f}" for a, b in zip(found.start.tolist(), found.learned.tolist(), strict=True)
+            )
             rows.append([f"layer {found.layer} curvatures", moves])
         if stats.expert_load is not None:
-            for layer, shares, dead in zip(stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True):
+            for layer, shares, dead in zip(
+                stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True
+            ):
                 parts = ", ".join(f"{share:.0%}" for share in shares.tolist())
                 rows.append([f"layer {layer} expert load", parts + (f"; {dead} dead" if dead else "")])
         if stats.temperature is not None:
-            rows.append(["attention temperature", ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)"])
+            rows.append(
+                [
+                    "attention temperature",
+                    ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)",
+                ]
+            )
         if stats.residual is not None:
             weights = ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist())
             rows.append(["residual weights", f"{weights}  (attention/feed-forward by layer; 1 at the start)"])
@@ -268,18 +308,28 @@ def study(
     points, manifold = token_points(next(iter(models.values())))
     seen = np.flatnonzero(counts)
     if len(seen) <= NEIGHBOURS:
-        raise UserError(f"only {len(seen)} different tokens occur in the text, too few to say anything of them. Give more text.")
-    ricci, noise = ricci_beside_noise(points[torch.from_numpy(seen).to(points.device)], manifold, seed, neighbours=NEIGHBOURS, edges=edges)
+        raise UserError(
+            f"only {len(seen)} different tokens occur in the text, too few to say anything of them. Give more text."
+        )
+    ricci, noise = ricci_beside_noise(
+        points[torch.from_numpy(seen).to(points.device)], manifold, seed, neighbours=NEIGHBOURS, edges=edges
+    )
     radius = {name: token_radius(*token_points(model), counts) for name, model in models.items()}
     stats: dict[str, LanguageStats] = {}
     for name, model in models.items():
         before = len(stats) * len(tokens)
-        tick = (lambda done, note, name=name, before=before: progress(before + done, f"{name}, {note}")) if progress else None
+        tick = (
+            (lambda done, note, name=name, before=before: progress(before + done, f"{name}, {note}"))
+            if progress
+            else None
+        )
         stats[name] = inspect(model, tokens, tick)
     return TokenStudy(list(labels), radius, stats, ricci, noise)
 
 
-def measure_tokens(runs: Sequence[str | Path], data: str | None = None, *, seed: int = 0, progress: Update | None = None) -> TokenStudy:
+def measure_tokens(
+    runs: Sequence[str | Path], data: str | None = None, *, seed: int = 0, progress: Update | None = None
+) -> TokenStudy:
     """A `study` of a run; further runs are its twins. Tokens are counted in its training text, and the models read of the held-out part.
 
     data: another text to count and read.
@@ -288,11 +338,15 @@ def measure_tokens(runs: Sequence[str | Path], data: str | None = None, *, seed:
 
     loaded = {Path(run).name: load(run) for run in runs}
     if len(loaded) < len(runs):
-        raise UserError(f"{', '.join(map(str, runs))}: folders of the same name cannot be told apart in a picture. Rename one.")
+        raise UserError(
+            f"{', '.join(map(str, runs))}: folders of the same name cannot be told apart in a picture. Rename one."
+        )
     model, tokenizer = next(iter(loaded.values()))
     for name, (_, other) in loaded.items():
         if other.get_vocab() != tokenizer.get_vocab():
-            raise UserError(f"{name} has another tokenizer than {next(iter(loaded))}: their tokens cannot be compared. Train both on the same text.")
+            raise UserError(
+                f"{name} has another tokenizer than {next(iter(loaded))}: their tokens cannot be compared. Train both on the same text."
+            )
     if data is None:
         corpus = run_corpus(runs[0], tokenizer)
         counted, read = corpus.train, corpus.valid

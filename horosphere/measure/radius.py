@@ -26,7 +26,9 @@ class Radius:
 def radius(points: Tensor, manifold: Manifold) -> Radius:
     """Distances from the origin, d(0, x).   (N, d) -> Radius"""
     r = _radii(points, manifold)
-    return Radius(mean=float(r.mean()), std=float(r.std()), min=float(r.min()), median=float(np.median(r)), max=float(r.max()))
+    return Radius(
+        mean=float(r.mean()), std=float(r.std()), min=float(r.min()), median=float(np.median(r)), max=float(r.max())
+    )
 
 
 def radius_by_group(points: Tensor, manifold: Manifold, groups: np.ndarray | Tensor) -> dict[int, float]:
@@ -42,7 +44,9 @@ def depth_correlation(points: Tensor, manifold: Manifold, depth: np.ndarray | Te
 
     depth, r = _labels(depth, points), _radii(points, manifold)
     if np.ptp(depth) == 0 or np.ptp(r) == 0:
-        raise UserError("all nodes have the same depth or the same radius: a correlation needs two different ones of each.")
+        raise UserError(
+            "all nodes have the same depth or the same radius: a correlation needs two different ones of each."
+        )
     return float(spearmanr(depth, r).statistic)
 
 
@@ -56,5 +60,7 @@ def _radii(points: Tensor, manifold: Manifold) -> np.ndarray:
 def _labels(values: np.ndarray | Tensor, points: Tensor) -> np.ndarray:
     labels = torch.as_tensor(values).cpu().numpy()
     if labels.shape != (len(points),):
-        raise UserError(f"{len(points)} points need as many labels, shape ({len(points)},); these have shape {labels.shape}.")
+        raise UserError(
+            f"{len(points)} points need as many labels, shape ({len(points)},); these have shape {labels.shape}."
+        )
     return labels

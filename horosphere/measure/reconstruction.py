@@ -13,7 +13,9 @@ from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.measure.sample import sample
 
-ENTRIES = 2**20  # distances at once, 8 MB in float64, which stays in cache; ten times that when nothing is near what it should be near
+ENTRIES = (
+    2**20
+)  # distances at once, 8 MB in float64, which stays in cache; ten times that when nothing is near what it should be near
 GPU_ENTRIES = 2**24  # wider there: a kernel launch costs more than the cache saves
 
 
@@ -49,7 +51,9 @@ def reconstruction(
     """
     points = points.to(device=device, dtype=torch.float64)
     subject, target = _pairs(relations, len(points))
-    starts = torch.searchsorted(subject, torch.arange(len(points) + 1))  # relations of u: target[starts[u]:starts[u + 1]]
+    starts = torch.searchsorted(
+        subject, torch.arange(len(points) + 1)
+    )  # relations of u: target[starts[u]:starts[u + 1]]
     chosen = _choose(starts.diff().nonzero()[:, 0], nodes, seed)
     block = block or max(1, (GPU_ENTRIES if points.is_cuda else ENTRIES) // len(points))
     ranks = precisions = torch.zeros((), dtype=torch.float64, device=points.device)
@@ -62,14 +66,18 @@ def reconstruction(
         rows, row, related, sizes = (index.to(points.device) for index in (rows, row, related, sizes))
         rank, precision = _rank_block(points, manifold, rows, row, related)
         ranks = ranks + rank.sum()
-        precisions = precisions + (torch.zeros_like(sizes, dtype=precision.dtype).index_add_(0, row, precision) / sizes).sum()
+        precisions = (
+            precisions + (torch.zeros_like(sizes, dtype=precision.dtype).index_add_(0, row, precision) / sizes).sum()
+        )
         count += len(row)
         if progress:
             progress(i + len(rows), len(chosen))
     return Reconstruction(float(ranks) / count, float(precisions) / len(chosen), len(chosen))
 
 
-def _rank_block(points: Tensor, manifold: Manifold, rows: Tensor, row: Tensor, related: Tensor) -> tuple[Tensor, Tensor]:
+def _rank_block(
+    points: Tensor, manifold: Manifold, rows: Tensor, row: Tensor, related: Tensor
+) -> tuple[Tensor, Tensor]:
     """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.   (N, d), (B,), (P,), (P,) -> (P,), (P,)
 
     rows: the node that each row belongs to. row (sorted, every row at least once), related: the P pairs.
@@ -79,12 +87,19 @@ def _rank_block(points: Tensor, manifold: Manifold, rows: Tensor, row: Tensor, r
     here = torch.arange(len(rows), device=rows.device)
     length = manifold.dist(points[rows[row]], points[related])
     if not length.sum().isfinite():
-        raise UserError("some distances are inf or nan: the embedding diverged, or touches the boundary of its ball. Lower the learning rate.")
+        raise UserError(
+            "some distances are inf or nan: the embedding diverged, or touches the boundary of its ball. Lower the learning rate."
+        )
     farthest = length.new_zeros(len(rows)).scatter_reduce_(0, row, length, "amax")
     near = manifold.pairwise(points[rows], points) <= manifold.pairwise_reach(points[rows], points, farthest)[:, None]
     near[row, related] = near[here, rows] = False
     other_row, other = near.nonzero(as_tuple=True)
-    other_length = torch.cat([manifold.dist(points[rows[i]], points[j]) for i, j in zip(other_row.split(ENTRIES), other.split(ENTRIES), strict=True)])
+    other_length = torch.cat(
+        [
+            manifold.dist(points[rows[i]], points[j])
+            for i, j in zip(other_row.split(ENTRIES), other.split(ENTRIES), strict=True)
+        ]
+    )
 
     # (row, distance) as one integer: a distance is the number of relations in the whole block that are closer. That orders it exactly against
     # every relation of its row, which is all we ask; a node beyond all of them counts for none.
@@ -104,7 +119,9 @@ def _pairs(relations: np.ndarray | Tensor, n: int) -> Tensor:
     """Sorted, each once, none of a node with itself.   (P, 2) -> (2, P')"""
     pairs = torch.as_tensor(relations).cpu()
     if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
-        raise UserError(f"a relation names node {int(pairs.max())}, but there are {n} points. Give the graph these points were trained on.")
+        raise UserError(
+            f"a relation names node {int(pairs.max())}, but there are {n} points. Give the graph these points were trained on."
+        )
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     code = (pairs[:, 0] * n + pairs[:, 1]).unique()
     return torch.stack([code // n, code % n])

@@ -50,7 +50,12 @@ class Ricci:
 
 
 def ollivier_ricci(
-    graph: Graph | sparray | spmatrix, *, edges: int | None = 1000, laziness: float = 0.0, lengths: bool = False, seed: int = 0
+    graph: Graph | sparray | spmatrix,
+    *,
+    edges: int | None = 1000,
+    laziness: float = 0.0,
+    lengths: bool = False,
+    seed: int = 0,
 ) -> Ricci:
     """Curvature of at most `edges` edges, drawn by `seed` (None: of all), of a graph or a symmetric adjacency (N, N).
 
@@ -58,7 +63,9 @@ def ollivier_ricci(
     Distances count edges; with `lengths` they add up the entries of the adjacency.
     """
     if not 0 <= laziness < 1:
-        raise UserError(f"laziness {laziness} is the share of mass that stays where it is. Give 0 or more, and less than 1.")
+        raise UserError(
+            f"laziness {laziness} is the share of mass that stays where it is. Give 0 or more, and less than 1."
+        )
     adjacency = graph.adjacency() if isinstance(graph, Graph) else _checked(graph)
     above = adjacency.indices > (row := np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr)))
     pairs = np.stack([row[above], adjacency.indices[above]], axis=1).astype(np.int64)
@@ -91,12 +98,18 @@ def point_ricci(
 
     chosen = sample(np.arange(len(points)), nodes, seed)
     if not 0 < neighbours < len(chosen):
-        raise UserError(f"{neighbours} neighbours among {len(chosen)} points: give at least 1 neighbour, and more points than neighbours.")
+        raise UserError(
+            f"{neighbours} neighbours among {len(chosen)} points: give at least 1 neighbour, and more points than neighbours."
+        )
     nearest, length = _nearest(points[torch.from_numpy(chosen)].double(), manifold, neighbours)
     if lengths and not length.all():
-        raise UserError("some points coincide, and an edge of length 0 has no curvature. Drop the copies, or count edges (lengths=False).")
+        raise UserError(
+            "some points coincide, and an edge of length 0 has no curvature. Drop the copies, or count edges (lengths=False)."
+        )
     entries = length.ravel() if lengths else np.ones(nearest.size)
-    directed = csr_array((entries, (np.repeat(np.arange(len(chosen)), neighbours), nearest.ravel())), shape=(len(chosen),) * 2)
+    directed = csr_array(
+        (entries, (np.repeat(np.arange(len(chosen)), neighbours), nearest.ravel())), shape=(len(chosen),) * 2
+    )
     found = ollivier_ricci(directed.maximum(directed.T), edges=edges, laziness=laziness, lengths=lengths, seed=seed)
     return Ricci(chosen[found.edges], found.curvature, found.sampled)
 
@@ -112,13 +125,17 @@ def _curvature(adjacency: csr_array, x: int, y: int, laziness: Fraction, lengths
     units = lcm(*sizes) * laziness.denominator  # in these every mass is a whole number
     stay, go = float(units * laziness), float(units * (1 - laziness))
     nodes, place = np.unique(np.concatenate([[x], indices[to_x], [y], indices[to_y]]), return_inverse=True)
-    excess = np.bincount(place, np.repeat([stay, go / sizes[1], -stay, -go / sizes[3]], sizes))  # what m_x and m_y share stays
+    excess = np.bincount(
+        place, np.repeat([stay, go / sizes[1], -stay, -go / sizes[3]], sizes)
+    )  # what m_x and m_y share stays
     give, take = excess > ROUNDING * units, excess < -ROUNDING * units
     if not give.any():
         return 1.0
     supply, demand, sources, targets = excess[give], -excess[take], nodes[give], nodes[take]
     if lengths:
-        limit = (adjacency.data[to_x].max() + adjacency.data[to_y].max() + adjacency[x, y]) * (1 + ROUNDING)  # the way by x and y
+        limit = (adjacency.data[to_x].max() + adjacency.data[to_y].max() + adjacency[x, y]) * (
+            1 + ROUNDING
+        )  # the way by x and y
         distance, cost = _paths(adjacency, [x], [y], limit).item(), _paths(adjacency, sources, targets, limit)
     else:
         distance, cost = 1.0, _hops(adjacency, sources, targets)
@@ -134,13 +151,18 @@ def _hops(adjacency: csr_array, sources: np.ndarray, targets: np.ndarray) -> np.
     return np.where(joined, 1.0, np.where(share_neighbour, 2.0, 3.0))
 
 
-def _paths(adjacency: csr_array, sources: np.ndarray | list[int], targets: np.ndarray | list[int], limit: float) -> np.ndarray:
+def _paths(
+    adjacency: csr_array, sources: np.ndarray | list[int], targets: np.ndarray | list[int], limit: float
+) -> np.ndarray:
     """Shortest paths no longer than the limit, from the side with fewer nodes.   (S,), (T,) -> (S, T)"""
     from scipy.sparse.csgraph import dijkstra
 
     if len(targets) < len(sources):
         return _paths(adjacency, targets, sources, limit).T
-    chunks = [dijkstra(adjacency, indices=sources[i : i + SOURCES], limit=limit)[:, targets] for i in range(0, len(sources), SOURCES)]
+    chunks = [
+        dijkstra(adjacency, indices=sources[i : i + SOURCES], limit=limit)[:, targets]
+        for i in range(0, len(sources), SOURCES)
+    ]
     return np.concatenate(chunks)
 
 
@@ -168,8 +190,12 @@ def _transport(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray, last: n
     i, j = (saved > ROUNDING * scale).nonzero()
     if len(i):
         columns = np.stack([i, len(supply) + j], axis=1).ravel()
-        pairs = csr_array((-np.ones(len(columns)), columns, np.arange(0, len(columns) + 1, 2)), shape=(len(i), len(mass)))
-        solved = linprog(mass / mass.sum(), A_ub=pairs, b_ub=-saved[i, j] / scale, method="highs")  # its tolerances are absolute
+        pairs = csr_array(
+            (-np.ones(len(columns)), columns, np.arange(0, len(columns) + 1, 2)), shape=(len(i), len(mass))
+        )
+        solved = linprog(
+            mass / mass.sum(), A_ub=pairs, b_ub=-saved[i, j] / scale, method="highs"
+        )  # its tolerances are absolute
         if not solved.success:
             raise RuntimeError(f"the transport problem of an edge was not solved: {solved.message}")
         price = solved.fun * mass.sum() * scale
@@ -189,7 +215,9 @@ def _checked(adjacency: sparray | spmatrix) -> csr_array:
     found.sum_duplicates()
     found.eliminate_zeros()
     if not (np.isfinite(found.data) & (found.data > 0)).all():
-        raise UserError("some entries of the adjacency are negative, inf or nan. Give positive lengths, or 1 for each edge.")
+        raise UserError(
+            "some entries of the adjacency are negative, inf or nan. Give positive lengths, or 1 for each edge."
+        )
     if (loops := found.diagonal().nonzero()[0]).size:
         raise UserError(f"node {loops[0]} has an edge to itself. Set the diagonal of the adjacency to 0.")
     if (found != found.T).nnz:
@@ -203,7 +231,10 @@ def _nearest(points: Tensor, manifold: Manifold, k: int) -> tuple[np.ndarray, np
 
     One matrix product a block finds the few that may be among them, `dist` decides: the product cannot order neighbours far from the origin.
     """
-    found = [_nearest_block(points, manifold, rows, k) for rows in torch.arange(len(points)).split(max(1, ENTRIES // len(points)))]
+    found = [
+        _nearest_block(points, manifold, rows, k)
+        for rows in torch.arange(len(points)).split(max(1, ENTRIES // len(points)))
+    ]
     nearest, length = (torch.cat(blocks).cpu().numpy() for blocks in zip(*found, strict=True))
     return nearest, length
 

@@ -35,12 +35,16 @@ class TokenRadius:
     radius: np.ndarray  # (V,)
     counts: np.ndarray  # (V,)
     correlation: float  # Spearman's, of radius with frequency or its logarithm, over tokens seen
-    bins: list[FrequencyBin]  # a tenth of the tokens seen each, rarest first; equal counts are never parted, so some may be larger, and some missing
+    bins: list[
+        FrequencyBin
+    ]  # a tenth of the tokens seen each, rarest first; equal counts are never parted, so some may be larger, and some missing
 
     def examples(self, labels: Sequence[str], n: int = 10, seen: int = 10) -> tuple[list[str], list[str]]:
         """The n nearest to the origin, nearest first, and the n farthest, farthest first, of tokens seen at least that often."""
         if len(labels) != len(self.radius):
-            raise UserError(f"{len(labels)} labels for {len(self.radius)} tokens. Give one for each, in the order of the embedding.")
+            raise UserError(
+                f"{len(labels)} labels for {len(self.radius)} tokens. Give one for each, in the order of the embedding."
+            )
         known = np.flatnonzero(self.counts >= seen)
         order = known[self.radius[known].argsort(kind="stable")]
         return [labels[i] for i in order[:n]], [labels[i] for i in order[::-1][:n]]
@@ -53,11 +57,15 @@ def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor
 
     counts = torch.as_tensor(counts).cpu().numpy()
     if counts.shape != (len(points),):
-        raise UserError(f"{len(points)} tokens need as many counts, shape ({len(points)},); these have shape {counts.shape}.")
+        raise UserError(
+            f"{len(points)} tokens need as many counts, shape ({len(points)},); these have shape {counts.shape}."
+        )
     radius = torch.cat([manifold.dist0(rows.double()).cpu() for rows in points.split(ROWS)]).numpy()
     seen, count = radius[counts > 0], counts[counts > 0]
     if not len(seen) or np.ptp(seen) == 0 or np.ptp(count) == 0:
-        raise UserError("the tokens seen all have the same count or the same radius: a correlation needs two different ones of each.")
+        raise UserError(
+            "the tokens seen all have the same count or the same radius: a correlation needs two different ones of each."
+        )
     bin_of = ((rankdata(count) - 0.5) * BINS / len(count)).astype(int)
     bins = [_frequency_bin(seen[bin_of == i], count[bin_of == i]) for i in np.unique(bin_of)]
     return TokenRadius(radius, counts, float(spearmanr(count, seen).statistic), bins)
@@ -89,7 +97,9 @@ def _looks_back(weights: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return back.mean((0, 2))
     if mask.shape != (weights.shape[0], weights.shape[2]):
-        raise UserError(f"a mask of shape {tuple(mask.shape)} for weights {tuple(weights.shape)}: it says of each token (B, T) whether it is real.")
+        raise UserError(
+            f"a mask of shape {tuple(mask.shape)} for weights {tuple(weights.shape)}: it says of each token (B, T) whether it is real."
+        )
     real = mask.to(weights.device).bool()
     if not real.any():
         raise UserError("the mask leaves no token: it is true for the real ones.")
@@ -109,10 +119,14 @@ class ExpertLoad:
 def expert_load(counts: Tensor) -> ExpertLoad:
     """How evenly tokens spread over experts, from how many each expert got.   (layers, E) -> ExpertLoad"""
     if counts.dim() != 2 or counts.shape[1] < 2:
-        raise UserError(f"counts have shape (layers, experts), with at least 2 experts to share the work; these have {tuple(counts.shape)}.")
+        raise UserError(
+            f"counts have shape (layers, experts), with at least 2 experts to share the work; these have {tuple(counts.shape)}."
+        )
     counts = counts.double()
     if not (counts >= 0).all() or not (counts.sum(1) > 0).all():
-        raise UserError("some layer counted no tokens, or a negative number of them. Count while the model reads at least one batch.")
+        raise UserError(
+            "some layer counted no tokens, or a negative number of them. Count while the model reads at least one batch."
+        )
     shares, experts = counts / counts.sum(1, keepdim=True), counts.shape[1]
     return ExpertLoad(
         shares=shares,
@@ -129,6 +143,8 @@ def token_cosine(hidden: Tensor) -> float:
     (|Σ u_i|² - Σ |u_i|²)/(N (N - 1)) with u = h/|h|, so no pair is visited. A zero vector counts as orthogonal to all.
     """
     if hidden.dim() != 2 or len(hidden) < 2:
-        raise UserError(f"a cosine is between two tokens: give vectors (N, d) with N at least 2; these have shape {tuple(hidden.shape)}.")
+        raise UserError(
+            f"a cosine is between two tokens: give vectors (N, d) with N at least 2; these have shape {tuple(hidden.shape)}."
+        )
     unit = torch.nn.functional.normalize(hidden.double(), dim=1, eps=torch.finfo(torch.float64).tiny)
     return float(unit.sum(0).square().sum() - unit.square().sum()) / (len(unit) * (len(unit) - 1))

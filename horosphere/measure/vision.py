@@ -60,12 +60,34 @@ def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:
             shares, (down, across) = assignments.window[0].double().cpu().numpy(), (stride * window).tolist()
             seats, centre = _seats(size, mixer.window_side, 1)
             seats = np.minimum(stride * seats, inside)
-            found.append(ClusterMap(stage + 1, "windows", model.config.window_geometry, shares, (down, across), seats, centre, (rows, columns)))
+            found.append(
+                ClusterMap(
+                    stage + 1,
+                    "windows",
+                    model.config.window_geometry,
+                    shares,
+                    (down, across),
+                    seats,
+                    centre,
+                    (rows, columns),
+                )
+            )
         shares = assignments.patch[0].double().cpu().numpy()
         seats, centre = _seats(window * mixer.windows, mixer.side, mixer.windows)
         on_map = (seats < size).all(1)
         seats, centre = np.minimum(stride * ((seats[on_map] + half) % size), inside), centre[on_map]
-        found.append(ClusterMap(stage + 1, "patches", model.config.patch_geometry, shares, (stride, stride), seats, centre, (rows, columns)))
+        found.append(
+            ClusterMap(
+                stage + 1,
+                "patches",
+                model.config.patch_geometry,
+                shares,
+                (stride, stride),
+                seats,
+                centre,
+                (rows, columns),
+            )
+        )
     return found
 
 

@@ -48,7 +48,9 @@ class TimmBackbone(nn.Module):
         if not (hasattr(self.model, "forward_intermediates") and hasattr(self.model, "feature_info")):
             return [self.features(x)[0]]
         last = {level["reduction"]: index for index, level in enumerate(self.model.feature_info)}
-        maps: list[Tensor] = self.model.forward_intermediates(x, indices=list(last.values())[-LEVELS:], norm=True, intermediates_only=True)
+        maps: list[Tensor] = self.model.forward_intermediates(
+            x, indices=list(last.values())[-LEVELS:], norm=True, intermediates_only=True
+        )
         return maps
 
     def no_weight_decay(self) -> set[str]:
@@ -62,10 +64,15 @@ class TimmBackbone(nn.Module):
         if isinstance(out, Tensor) and out.ndim == 3:
             patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
             rows, columns = (patch, patch) if isinstance(patch, int) else patch or (1, 1)
-            for prefix in [self.model.num_prefix_tokens] if hasattr(self.model, "num_prefix_tokens") else [0, 1]:  # some have a CLS and do not say so
+            for prefix in (
+                [self.model.num_prefix_tokens] if hasattr(self.model, "num_prefix_tokens") else [0, 1]
+            ):  # some have a CLS and do not say so
                 places = out[:, prefix:]
                 side = math.isqrt(places.shape[1])
-                for height, width in ((-(-x.shape[2] // rows), -(-x.shape[3] // columns)), (side, side)):  # what is no whole patch is filled up
+                for height, width in (
+                    (-(-x.shape[2] // rows), -(-x.shape[3] // columns)),
+                    (side, side),
+                ):  # what is no whole patch is filled up
                     if height * width == places.shape[1]:
                         return places.mT.unflatten(2, (height, width))
         raise UserError(f"{type(self.model).__name__} has no feature map at its end: {WRAP}")
@@ -87,7 +94,9 @@ class PooledBackbone(nn.Module):
         channels_last = False
         for layer in _layers(self.trunk):
             x = layer(x)
-            if type(layer).__name__ == "Permute":  # torchvision's: Swin turns maps round when it begins, and back at its end
+            if (
+                type(layer).__name__ == "Permute"
+            ):  # torchvision's: Swin turns maps round when it begins, and back at its end
                 channels_last = layer.dims == [0, 2, 3, 1]
             now = x.permute(0, 3, 1, 2) if channels_last else x
             maps[tuple(now.shape[2:])] = now
@@ -96,7 +105,11 @@ class PooledBackbone(nn.Module):
 
 def _layers(module: nn.Module) -> list[nn.Module]:
     """What a nest of `Sequential`s calls, in order."""
-    return [layer for child in module.children() for layer in _layers(child)] if type(module) is nn.Sequential else [module]
+    return (
+        [layer for child in module.children() for layer in _layers(child)]
+        if type(module) is nn.Sequential
+        else [module]
+    )
 
 
 class TorchvisionViT(nn.Module):
@@ -124,11 +137,15 @@ class TorchvisionViT(nn.Module):
         side = math.isqrt(known.shape[1] - 1)
         if (height, width) == (side, side):
             return known
-        grid = F.interpolate(known[:, 1:].mT.unflatten(2, (side, side)).float(), (height, width), mode="bicubic", antialias=True)
+        grid = F.interpolate(
+            known[:, 1:].mT.unflatten(2, (side, side)).float(), (height, width), mode="bicubic", antialias=True
+        )
         return torch.cat((known[:, :1], grid.flatten(2).mT.to(known.dtype)), 1)
 
 
-def create_backbone(name: str, num_classes: int, pretrained: bool = False, any_size: bool = False, **changes: Any) -> nn.Module:
+def create_backbone(
+    name: str, num_classes: int, pretrained: bool = False, any_size: bool = False, **changes: Any
+) -> nn.Module:
     """The model of this name: "timm:…", "torchvision:…" or "hcformer-…", the last under changes of its configuration.
 
     Nothing is fetched unless `pretrained`. any_size: transformers of timm take pictures of other sizes than their own, where they can.
@@ -143,7 +160,9 @@ def create_backbone(name: str, num_classes: int, pretrained: bool = False, any_s
             return _create_torchvision(name, model, num_classes, pretrained)
     except OSError as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{name}: its weights cannot be fetched ({reason}); leave out pretrained for random ones") from error
+        raise UserError(
+            f"{name}: its weights cannot be fetched ({reason}); leave out pretrained for random ones"
+        ) from error
     if name.startswith("hcformer-"):
         if pretrained:
             raise UserError(f"{name} has no published weights: leave out pretrained")
@@ -162,8 +181,13 @@ def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_
     if not timm.is_model(architecture):
         raise _unknown("timm", architecture, timm.list_models())
     if pretrained and not timm.models.is_model_pretrained(model):
-        raise UserError(f"{name}: timm has no weights for it; leave out pretrained, or see timm.list_pretrained('{architecture}*')")
-    options: tuple[dict[str, Any], ...] = ({"strict_img_size": False}, {"dynamic_img_size": True, "dynamic_img_pad": True})
+        raise UserError(
+            f"{name}: timm has no weights for it; leave out pretrained, or see timm.list_pretrained('{architecture}*')"
+        )
+    options: tuple[dict[str, Any], ...] = (
+        {"strict_img_size": False},
+        {"dynamic_img_size": True, "dynamic_img_pad": True},
+    )
     for option in options if any_size else ():  # Swin's, plain ones'
         try:
             return timm.create_model(model, pretrained=pretrained, num_classes=num_classes, **option)
@@ -184,7 +208,9 @@ def _create_torchvision(name: str, model: str, num_classes: int, pretrained: boo
     weights = zoo.get_model_weights(model).DEFAULT
     options = {"image_size": weights.meta["min_size"][0]} if model.startswith("vit_") else {}
     net = zoo.get_model(model, weights=None, num_classes=len(weights.meta["categories"]), **options)
-    net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))  # get_model's own way would unpickle
+    net.load_state_dict(
+        weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
+    )  # get_model's own way would unpickle
     return _for_classes(net, name, num_classes)
 
 
@@ -192,7 +218,9 @@ def _for_classes(net: nn.Module, name: str, count: int) -> nn.Module:
     """Published weights come with a classifier of their own classes; for another number of them a new one takes its place."""
     *_, (place, last) = net.named_modules()
     if not isinstance(last, nn.Linear):
-        raise UserError(f"{name}: its classifier does not end in a linear layer, so it keeps its own classes; leave out pretrained")
+        raise UserError(
+            f"{name}: its classifier does not end in a linear layer, so it keeps its own classes; leave out pretrained"
+        )
     if last.out_features != count:
         net.set_submodule(place, nn.Linear(last.in_features, count, bias=last.bias is not None))
     return net
@@ -200,7 +228,10 @@ def _for_classes(net: nn.Module, name: str, count: int) -> nn.Module:
 
 def _unknown(library: str, model: str, known: list[str]) -> UserError:
     near = [f"{library}:{name}" for name in difflib.get_close_matches(model, known, n=3, cutoff=0.5)]
-    return UserError(f"{library} knows no model {model}: " + (f"did you mean {', '.join(near)}?" if near else "see its list_models()"))
+    return UserError(
+        f"{library} knows no model {model}: "
+        + (f"did you mean {', '.join(near)}?" if near else "see its list_models()")
+    )
 
 
 def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
@@ -216,7 +247,9 @@ def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
         *_, last = parts["heads"].children()
         model.heads = nn.Identity()
         return TorchvisionViT(model), cast(nn.Linear, last)
-    if getattr(parts.get("avgpool"), "output_size", None) in (1, (1, 1)) and not any(name.lower().startswith("aux") for name in parts):
+    if getattr(parts.get("avgpool"), "output_size", None) in (1, (1, 1)) and not any(
+        name.lower().startswith("aux") for name in parts
+    ):
         return _pooled(parts)
     raise UserError(f"{type(model).__name__}: no map is pooled into a vector in front of its classifier; {WRAP}")
 

@@ -32,7 +32,12 @@ class SimplePyramid(nn.Module):
         super().__init__()
         half, quarter = max(1, width // 2), max(1, width // 4)
         self.widths = (quarter, half, width, width)
-        self.finest = nn.Sequential(nn.ConvTranspose2d(width, half, 2, 2), nn.GroupNorm(1, half), nn.GELU(), nn.ConvTranspose2d(half, quarter, 2, 2))
+        self.finest = nn.Sequential(
+            nn.ConvTranspose2d(width, half, 2, 2),
+            nn.GroupNorm(1, half),
+            nn.GELU(),
+            nn.ConvTranspose2d(half, quarter, 2, 2),
+        )
         self.finer = nn.ConvTranspose2d(width, half, 2, 2)
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -67,13 +72,17 @@ class Pyramid(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         maps = _maps(self.backbone, x)
         maps = self.simple(maps[0]) if self.simple is not None else maps
-        levels: dict[str, Tensor] = self.network({str(i): norm(m) for i, (norm, m) in enumerate(zip(self.norms, maps, strict=True))})
+        levels: dict[str, Tensor] = self.network(
+            {str(i): norm(m) for i, (norm, m) in enumerate(zip(self.norms, maps, strict=True))}
+        )
         return levels
 
     def gradient_checkpointing_enable(self) -> None:
         model = getattr(self.backbone, "model", self.backbone)
         if not hasattr(model, "set_grad_checkpointing"):
-            raise UserError(f"checkpointing=true: {type(model).__name__} cannot recompute its activations; use checkpointing=false")
+            raise UserError(
+                f"checkpointing=true: {type(model).__name__} cannot recompute its activations; use checkpointing=false"
+            )
         model.set_grad_checkpointing()
 
 
@@ -91,7 +100,9 @@ def _shapes(backbone: nn.Module) -> tuple[tuple[int, ...], tuple[float, ...]]:
         maps = _maps(backbone.eval(), torch.zeros(1, 3, *PROBE, device=some.device, dtype=some.dtype))
     except AssertionError as error:
         name = type(getattr(backbone, "model", backbone)).__name__
-        raise UserError(f"{name} takes pictures of one size only ({' '.join(str(error).split())}); choose another backbone") from error
+        raise UserError(
+            f"{name} takes pictures of one size only ({' '.join(str(error).split())}); choose another backbone"
+        ) from error
     finally:
         for module, training in was_training.items():
             module.training = training
@@ -112,7 +123,8 @@ class SemanticFPN(nn.Module):
         self.pyramid = Pyramid(backbone, width, pretrained)
         half = max(1, width // 2)
         self.towers = nn.ModuleList(
-            nn.ModuleList(_convolution(width if i == 0 else half, half) for i in range(max(1, level))) for level in range(len(self.pyramid.strides))
+            nn.ModuleList(_convolution(width if i == 0 else half, half) for i in range(max(1, level)))
+            for level in range(len(self.pyramid.strides))
         )
         self.classifier = nn.Conv2d(half, num_classes, 1)
 
@@ -176,17 +188,25 @@ def mask_rcnn(
     pyramid = Pyramid(backbone, width, pretrained, coarser=True)
     strides = pyramid.strides
     if any(math.log2(stride) % 1 for stride in strides):
-        raise UserError(f"a backbone of stride {strides[-1] / 2:g}: Mask R-CNN needs powers of 2; choose one with patches of 8, 16 or 32 pixels")
+        raise UserError(
+            f"a backbone of stride {strides[-1] / 2:g}: Mask R-CNN needs powers of 2; choose one with patches of 8, 16 or 32 pixels"
+        )
     names = [str(i) for i in range(len(strides))]
     sides = [*strides, 2 * strides[-1]]
-    sizes = [round(size * (scale[0] + (scale[1] - scale[0]) * i / (STEPS - 1))) for i in range(STEPS)] if scale != (1.0, 1.0) else []
+    sizes = (
+        [round(size * (scale[0] + (scale[1] - scale[0]) * i / (STEPS - 1))) for i in range(STEPS)]
+        if scale != (1.0, 1.0)
+        else []
+    )
     model = MaskRCNN(
         pyramid,
         min_size=(*sizes, size),  # in eval mode the last one
         max_size=round(LONGEST * max([*sizes, size])),
         image_mean=list(MEAN),
         image_std=list(STD),
-        rpn_anchor_generator=AnchorGenerator(tuple((int(ANCHOR * side),) for side in sides), ((0.5, 1.0, 2.0),) * len(sides)),
+        rpn_anchor_generator=AnchorGenerator(
+            tuple((int(ANCHOR * side),) for side in sides), ((0.5, 1.0, 2.0),) * len(sides)
+        ),
         box_roi_pool=MultiScaleRoIAlign(names, 7, 2),
         box_head=TwoMLPHead(width * 7**2, 4 * width),
         box_predictor=FastRCNNPredictor(4 * width, num_classes + 1),

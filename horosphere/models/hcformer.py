@@ -48,7 +48,9 @@ class HCFormerConfig:
     patch_geometry: str = "euclidean"
     window_geometry: str = "lorentz"
     curvature: float = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
-    hierarchy: str = "levels"  # or "shifted": windows that move by half of one in every other block, and no window level
+    hierarchy: str = (
+        "levels"  # or "shifted": windows that move by half of one in every other block, and no window level
+    )
     assignment: Literal["soft", "hard"] = "soft"
     position_bias: bool = True
 
@@ -58,7 +60,9 @@ class HCFormerConfig:
             if isinstance(value, list):  # as YAML and JSON have them
                 object.__setattr__(self, field.name, tuple(value))
             if isinstance(field.default, tuple) and len(value) != len(self.blocks):
-                raise UserError(f"{field.name} has {len(value)} numbers for {len(self.blocks)} stages: give one a stage")
+                raise UserError(
+                    f"{field.name} has {len(value)} numbers for {len(self.blocks)} stages: give one a stage"
+                )
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
@@ -79,9 +83,17 @@ HCFORMER = {
     "hcformer-nano": HCFormerConfig(),
     "hcformer-tiny": HCFormerConfig(dims=(32, 64, 196, 320), head_width=24),
     "hcformer-small": HCFormerConfig(dims=(64, 128, 320, 512), head_width=32),
-    "hcformer-medium": HCFormerConfig(blocks=(4, 4, 12, 4), dims=(64, 128, 320, 512), heads=(6, 6, 12, 12), head_width=32),
+    "hcformer-medium": HCFormerConfig(
+        blocks=(4, 4, 12, 4), dims=(64, 128, 320, 512), heads=(6, 6, 12, 12), head_width=32
+    ),
     "hcformer-nano-32": HCFormerConfig(  # for 32 x 32 pixels: maps of 32, 16, 8, 4, cut into windows of 8, 4, 8, 4
-        image_size=32, stem_kernel=3, stem_stride=1, windows=(4, 4, 1, 1), patch_centres=(16, 4, 16, 4), window_centres=(4, 4, 1, 0), num_classes=100
+        image_size=32,
+        stem_kernel=3,
+        stem_stride=1,
+        windows=(4, 4, 1, 1),
+        patch_centres=(16, 4, 16, 4),
+        window_centres=(4, 4, 1, 0),
+        num_classes=100,
     ),
 }
 
@@ -90,12 +102,17 @@ def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
     """The configuration of this name, changed: hcformer_config("hcformer-nano", num_classes=100, window_geometry="euclidean")."""
     if name not in HCFORMER:
         near = difflib.get_close_matches(name, HCFORMER, 1)
-        raise UserError(f'unknown model "{name}": ' + (f"did you mean {near[0]}?" if near else f"choose {', '.join(HCFORMER)}"))
+        raise UserError(
+            f'unknown model "{name}": ' + (f"did you mean {near[0]}?" if near else f"choose {', '.join(HCFORMER)}")
+        )
     known = [field.name for field in fields(HCFormerConfig)]
     for key in changes:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
-            raise UserError(f'{name} has no setting "{key}": ' + (f"did you mean {near[0]}?" if near else f"choose among {', '.join(known)}"))
+            raise UserError(
+                f'{name} has no setting "{key}": '
+                + (f"did you mean {near[0]}?" if near else f"choose among {', '.join(known)}")
+            )
     return replace(HCFORMER[name], **changes)
 
 
@@ -162,7 +179,9 @@ class Down(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         step, (height, width) = self.stride[0], (x.shape[1], x.shape[2])
         x = F.pad(x, (0, 0, 0, -width % step, 0, -height % step)) if height % step or width % step else x
-        return F.conv2d(x.permute(0, 3, 1, 2), self.weight, None, self.stride, self.padding).permute(0, 2, 3, 1) + cast(Tensor, self.bias)
+        return F.conv2d(x.permute(0, 3, 1, 2), self.weight, None, self.stride, self.padding).permute(0, 2, 3, 1) + cast(
+            Tensor, self.bias
+        )
 
 
 class HCFormer(nn.Module):
@@ -175,10 +194,14 @@ class HCFormer(nn.Module):
         self.gradient_checkpointing = False
         before = (config.in_channels, *config.dims)
         self.downs = nn.ModuleList(
-            Down(before[stage], dim, config.stem_kernel, config.stem_stride) if stage == 0 else Down(before[stage], dim, 3, 2)
+            Down(before[stage], dim, config.stem_kernel, config.stem_stride)
+            if stage == 0
+            else Down(before[stage], dim, 3, 2)
             for stage, dim in enumerate(config.dims)
         )
-        self.stages = nn.ModuleList(nn.ModuleList(Block(config, stage, i) for i in range(count)) for stage, count in enumerate(config.blocks))
+        self.stages = nn.ModuleList(
+            nn.ModuleList(Block(config, stage, i) for i in range(count)) for stage, count in enumerate(config.blocks)
+        )
         self.norm = ImageNorm(config.dims[-1])
         self.head = self._head()
         self.apply(self._start)
@@ -211,7 +234,11 @@ class HCFormer(nn.Module):
         for down, blocks in list(zip(self.downs, self.stages, strict=True))[:stages]:
             x = down(x)
             for block, drop in zip(blocks, drops, strict=False):  # type: ignore[call-overload]
-                x = checkpoint(block, x, drop, use_reentrant=False) if self.gradient_checkpointing and self.training else block(x, drop)
+                x = (
+                    checkpoint(block, x, drop, use_reentrant=False)
+                    if self.gradient_checkpointing and self.training
+                    else block(x, drop)
+                )
             maps.append(x.permute(0, 3, 1, 2))
         return maps
 
@@ -237,8 +264,12 @@ class HCFormer(nn.Module):
 
     def _channels_last(self, images: Tensor) -> Tensor:
         if images.dim() != 4 or images.shape[1] != self.config.in_channels:
-            raise UserError(f"images of shape {tuple(images.shape)}: this model takes (batch, {self.config.in_channels}, height, width)")
-        return images.permute(0, 2, 3, 1).contiguous()  # convolutions keep the layout they are given: from here on channels lie together
+            raise UserError(
+                f"images of shape {tuple(images.shape)}: this model takes (batch, {self.config.in_channels}, height, width)"
+            )
+        return images.permute(
+            0, 2, 3, 1
+        ).contiguous()  # convolutions keep the layout they are given: from here on channels lie together
 
     def _normed(self, x: Tensor) -> Tensor:
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -273,12 +304,16 @@ class HCFormer(nn.Module):
 
     def _stage_indices(self, indices: int | Sequence[int] | None) -> list[int]:
         count = len(self.stages)
-        chosen = range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
+        chosen = (
+            range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
+        )
         if not all(-count <= i < count for i in chosen) or not chosen:
             raise UserError(f"stages {indices}: this model has {count}, from 0 to {count - 1}")
         return [i % count for i in chosen]
 
-    def prune_intermediate_layers(self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True) -> list[int]:
+    def prune_intermediate_layers(
+        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
         """Forget what lies behind the last stage asked for."""
         wanted = self._stage_indices(indices)
         self.downs, self.stages = self.downs[: max(wanted) + 1], self.stages[: max(wanted) + 1]

@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    DynamicCache,
+    GenerationMixin,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers import initialization as init
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -76,7 +84,10 @@ class HelmConfig(PretrainedConfig):
     moe_intermediate_size: int = 768
     first_k_dense_replace: int = 1
     expert_curvature: str = "mixture"  # each its own, learned; or "constant"
-    expert_spread: tuple[float, float] | list[float] = (0.1, 2.0)  # of the experts' c at the start, in units of the stream's
+    expert_spread: tuple[float, float] | list[float] = (
+        0.1,
+        2.0,
+    )  # of the experts' c at the start, in units of the stream's
     gate: str = "sigmoid"  # or "softmax"
     routed_scaling_factor: float = 1.0
     balance_speed: float = 1e-3  # of the router's bias, per step
@@ -89,16 +100,29 @@ class HelmConfig(PretrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self.expert_spread = list(self.expert_spread)
         super().__post_init__(**kwargs)
-        choices = {"geometry": ("lorentz", "euclidean"), "position": ("rotary", "learned"), "residual": ("centroid", "additive"), "head": HEADS}
-        choices |= {"attention": ("full", "latent"), "expert_curvature": ("mixture", "constant"), "gate": ("sigmoid", "softmax")}
+        choices = {
+            "geometry": ("lorentz", "euclidean"),
+            "position": ("rotary", "learned"),
+            "residual": ("centroid", "additive"),
+            "head": HEADS,
+        }
+        choices |= {
+            "attention": ("full", "latent"),
+            "expert_curvature": ("mixture", "constant"),
+            "gate": ("sigmoid", "softmax"),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
         turned = self.head_dim if self.attention == "full" else self.qk_rope_head_dim
         if turned % 2:
-            raise UserError(f"{turned} rotated dimensions a head: rotary positions need an even number; use {turned + 1}")
+            raise UserError(
+                f"{turned} rotated dimensions a head: rotary positions need an even number; use {turned + 1}"
+            )
         if self.n_routed_experts and not 1 <= self.num_experts_per_tok <= self.n_routed_experts:
-            raise UserError(f"num_experts_per_tok={self.num_experts_per_tok}: choose 1 to n_routed_experts={self.n_routed_experts}")
+            raise UserError(
+                f"num_experts_per_tok={self.num_experts_per_tok}: choose 1 to n_routed_experts={self.n_routed_experts}"
+            )
 
 
 class HelmBlock(GradientCheckpointingLayer):
@@ -115,7 +139,13 @@ class HelmBlock(GradientCheckpointingLayer):
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
-            sizes = (config.q_lora_rank, config.kv_lora_rank, config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim)
+            sizes = (
+                config.q_lora_rank,
+                config.kv_lora_rank,
+                config.qk_nope_head_dim,
+                config.qk_rope_head_dim,
+                config.v_head_dim,
+            )
             self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *sizes, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
@@ -191,7 +221,11 @@ class HelmModel(HelmPreTrainedModel):
         dim, std = config.hidden_size, config.initializer_range
         self.manifold = geometry(config.geometry, dim, config.curvature)
         self.embed_tokens = Embedding(config.vocab_size, dim, self.manifold, std=std)
-        self.embed_positions = Embedding(config.max_position_embeddings, dim, self.manifold, std=std) if config.position == "learned" else None
+        self.embed_positions = (
+            Embedding(config.max_position_embeddings, dim, self.manifold, std=std)
+            if config.position == "learned"
+            else None
+        )
         self.layers = nn.ModuleList(HelmBlock(config, i) for i in range(config.num_hidden_layers))
         self.output_residual = SlotResidual(dim, self.manifold, config.residual)  # type: ignore[arg-type]
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
@@ -234,7 +268,9 @@ class HelmModel(HelmPreTrainedModel):
             balance = balance if loss is None else balance + loss
         x, _ = residual_norm(x, y, self.output_residual, self.norm)
         hidden = (*states, x) if output_hidden_states else None
-        out = BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values if use_cache else None, hidden_states=hidden)
+        out = BaseModelOutputWithPast(
+            last_hidden_state=x, past_key_values=past_key_values if use_cache else None, hidden_states=hidden
+        )
         out["balance"] = balance
         return out
 
@@ -287,7 +323,9 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         if shift_labels is None or not self.training:
             keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
             logits = self.lm_head(x[:, logits_to_keep if isinstance(logits_to_keep, Tensor) else keep])
-        result = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states)
+        result = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        )
         return result if return_dict is not False else result.to_tuple()
 
     def after_step(self) -> None:
@@ -311,12 +349,21 @@ def _dense(vocabulary: int, layers: int, width: int, heads: int, inner: int, hea
 
 
 def _mixture(
-    dense: dict[str, Any], experts: tuple[int, int, int], inner: int, latents: tuple[int, int], head: tuple[int, int, int]
+    dense: dict[str, Any],
+    experts: tuple[int, int, int],
+    inner: int,
+    latents: tuple[int, int],
+    head: tuple[int, int, int],
 ) -> dict[str, Any]:
     """experts: routed, active, shared; latents: of queries, of keys and values; head: without positions, rotated, value."""
     names = ["n_routed_experts", "num_experts_per_tok", "n_shared_experts", "q_lora_rank", "kv_lora_rank"]
     names += ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
-    return {**dense, "attention": "latent", "moe_intermediate_size": inner, **dict(zip(names, (*experts, *latents, *head), strict=True))}
+    return {
+        **dense,
+        "attention": "latent",
+        "moe_intermediate_size": inner,
+        **dict(zip(names, (*experts, *latents, *head), strict=True)),
+    }
 
 
 HELM: dict[str, dict[str, Any]] = {

@@ -22,7 +22,10 @@ from horosphere.geometry.manifold import HALF, learned_curvature
 from horosphere.models.backbones import adapt, create_backbone
 
 TEMPERATURE = 0.07  # of the attention that finds parts
-CENTRE_STD, SIBLING_STD = 1.5, 0.01  # of leaf means, a coordinate: draws have std 1, so centres differ by more than a draw does, siblings do not yet
+CENTRE_STD, SIBLING_STD = (
+    1.5,
+    0.01,
+)  # of leaf means, a coordinate: draws have std 1, so centres differ by more than a draw does, siblings do not yet
 WEIGHT_STD = 0.02  # small, or attention at that temperature would start with all its weight on one place
 
 
@@ -48,7 +51,9 @@ class HiMapperConfig:
             raise UserError(f"width={self.width} does not split into heads={self.heads}: choose a multiple of it")
         halves = 2 ** (self.levels - 1)
         if self.leaves < halves or self.leaves % halves:
-            raise UserError(f"leaves={self.leaves}: {self.levels} levels halve them {self.levels - 1} times; use a multiple of {halves}")
+            raise UserError(
+                f"leaves={self.leaves}: {self.levels} levels halve them {self.levels - 1} times; use a multiple of {halves}"
+            )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -69,7 +74,10 @@ def tree_levels(sizes: tuple[int, ...]) -> Tensor:
 def tree_parents(sizes: tuple[int, ...]) -> Tensor:
     """Parent of each node, -1 at the top.   -> (nodes,)"""
     starts = list(itertools.accumulate(sizes))
-    return torch.tensor([start + k // 2 for start, size in zip(starts, sizes[:-1], strict=False) for k in range(size)] + [-1] * sizes[-1])
+    return torch.tensor(
+        [start + k // 2 for start, size in zip(starts, sizes[:-1], strict=False) for k in range(size)]
+        + [-1] * sizes[-1]
+    )
 
 
 def mixture_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,9 +101,13 @@ def hierarchical_contrast(points: Tensor, parents: Tensor, levels: Tensor, manif
     Only differences of distances count: once in order, the tree as a whole may still grow.
     """
     node = torch.arange(len(parents), device=points.device)
-    itself = (node[:, None] == node) & (parents >= 0)[:, None]  # a lone top node keeps itself: nothing to compare with would be NaN
+    itself = (node[:, None] == node) & (parents >= 0)[
+        :, None
+    ]  # a lone top node keeps itself: nothing to compare with would be NaN
     compared = (levels[:, None] == levels) & ~itself | (parents[:, None] == node)
-    similarity = -manifold.pairwise(points, points.view_as(points))  # a view: torch.compile refuses the same tensor twice
+    similarity = -manifold.pairwise(
+        points, points.view_as(points)
+    )  # a view: torch.compile refuses the same tensor twice
     logits = similarity.masked_fill(~compared, -torch.inf)
     return F.cross_entropy(logits.flatten(0, 1), parents.repeat(points.shape[0]), ignore_index=-1)
 
@@ -129,7 +141,10 @@ class Tree(nn.Module):
         """
         levels = self.moments()
         sources = [levels[0], *levels[:-1]]  # whom a level draws from: leaves from themselves
-        mean, variance = (torch.cat([m.repeat_interleave(self.sizes[0] // len(m), 0) for m in part]) for part in zip(*sources, strict=True))
+        mean, variance = (
+            torch.cat([m.repeat_interleave(self.sizes[0] // len(m), 0) for m in part])
+            for part in zip(*sources, strict=True)
+        )
         return mean + variance.sqrt() * torch.randn(count, *mean.shape, dtype=mean.dtype, device=mean.device)
 
 
@@ -292,7 +307,9 @@ class Mapper(nn.Module):
         n, depth = self.config.leaves, self.config.levels
         draws = self.decomposition(self.tree.sample(places.shape[0]), self._level_of_draws(), places)
         by_level = draws.unflatten(1, (depth, n)).unbind(1)
-        nodes = [level.unflatten(1, (size, -1)).mean(2) for level, size in zip(by_level, self.config.sizes, strict=True)]
+        nodes = [
+            level.unflatten(1, (size, -1)).mean(2) for level, size in zip(by_level, self.config.sizes, strict=True)
+        ]
         return self.decomposition.back(torch.cat(nodes, 1))
 
     def points(self, nodes: Tensor) -> Tensor:
@@ -302,7 +319,9 @@ class Mapper(nn.Module):
 
     def loss(self, nodes: Tensor) -> TreeLoss:
         contrast = hierarchical_contrast(self.points(nodes), self.parents, self.levels, self.manifold)
-        kl = kl_to_standard(*self.tree.moments()[-1]).mean() if self.config.probabilistic else torch.zeros_like(contrast)
+        kl = (
+            kl_to_standard(*self.tree.moments()[-1]).mean() if self.config.probabilistic else torch.zeros_like(contrast)
+        )
         return TreeLoss(contrast, kl, self.config.contrast_weight * contrast + self.config.kl_weight * kl)
 
     def attention(self, feature_map: Tensor) -> Tensor:
@@ -332,13 +351,23 @@ class HiMapper(nn.Module):
     Weights are random unless `pretrained` asks for the published ones. A classifier of the right size is kept.
     """
 
-    def __init__(self, backbone: str | nn.Module, num_classes: int, config: HiMapperConfig | None = None, pretrained: bool = False):
+    def __init__(
+        self,
+        backbone: str | nn.Module,
+        num_classes: int,
+        config: HiMapperConfig | None = None,
+        pretrained: bool = False,
+    ):
         super().__init__()
         self.config = config or HiMapperConfig()
         model = create_backbone(backbone, num_classes, pretrained) if isinstance(backbone, str) else backbone
         self.backbone, head = adapt(model)
         self.mapper = Mapper(self.backbone.map_width, self.backbone.width, self.config)
-        self.head = head if head is not None and head.out_features == num_classes else nn.Linear(self.backbone.width, num_classes)
+        self.head = (
+            head
+            if head is not None and head.out_features == num_classes
+            else nn.Linear(self.backbone.width, num_classes)
+        )
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, TreeLoss]:
         v, loss = self.mapper(*self.backbone.features(x))
@@ -361,7 +390,9 @@ class HiMapper(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """timm's: names of what should not shrink. Vectors are left alone anyway."""
         of_backbone = {f"backbone.{name}" for name in getattr(self.backbone, "no_weight_decay", set)()}
-        return (of_backbone | {"mapper.tree.mean", "mapper.tree.log_variance"}) & {name for name, _ in self.named_parameters()}
+        return (of_backbone | {"mapper.tree.mean", "mapper.tree.log_variance"}) & {
+            name for name, _ in self.named_parameters()
+        }
 
 
 @dataclass(frozen=True)
@@ -379,13 +410,18 @@ def overhead(model: HiMapper, image_size: int | tuple[int, int] = 224) -> Overhe
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     some = model.head.weight
     was_training = {module: module.training for module in model.modules()}
-    state = {name: value.to("meta") for name, value in itertools.chain(model.mapper.named_parameters(), model.mapper.named_buffers())}
+    state = {
+        name: value.to("meta")
+        for name, value in itertools.chain(model.mapper.named_parameters(), model.mapper.named_buffers())
+    }
     try:
         model.eval()
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             features = model.backbone.features(torch.zeros(1, 3, height, width, device=some.device, dtype=some.dtype))
             of_backbone = counter.get_total_flops()
-            torch.func.functional_call(model.mapper, state, tuple(f.to("meta") for f in features))  # meta: on CPU attention is not counted
+            torch.func.functional_call(
+                model.mapper, state, tuple(f.to("meta") for f in features)
+            )  # meta: on CPU attention is not counted
             of_both = counter.get_total_flops()
     finally:
         for module, training in was_training.items():

@@ -53,7 +53,9 @@ class Batch:
 
     def excluded(self, negatives: Tensor, total: int) -> Tensor:
         """Which negatives (K,) are no negatives of which node.   -> (B, K) bool"""
-        column = negatives.new_full((total,), len(negatives))  # of each node; those not drawn share a last one, cut off below
+        column = negatives.new_full(
+            (total,), len(negatives)
+        )  # of each node; those not drawn share a last one, cut off below
         column[negatives] = torch.arange(len(negatives), device=negatives.device)
         excluded = torch.zeros(len(self.nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
         excluded[self.row, column[self.related]] = True

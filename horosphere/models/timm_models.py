@@ -26,7 +26,9 @@ class TimmHCFormer(HCFormer):
     ):
         if img_size is not None:
             settings["image_size"] = img_size
-        super().__init__(hcformer_config(name, num_classes=num_classes, in_channels=in_chans, drop_path=drop_path_rate, **settings))
+        super().__init__(
+            hcformer_config(name, num_classes=num_classes, in_channels=in_chans, drop_path=drop_path_rate, **settings)
+        )
         self.global_pool = _pool(global_pool)
 
     def forward_head(self, x: Any, pre_logits: bool = False) -> Any:
@@ -72,7 +74,9 @@ def _create(name: str, pretrained: bool, **settings: Any) -> TimmHCFormer:
     variant = name.replace("-", "_")
     settings.setdefault("num_classes", HCFORMER[name].num_classes)
     feature_cfg = {"out_indices": (0, 1, 2, 3), "feature_cls": "getter"}
-    model: TimmHCFormer = build_model_with_cfg(TimmHCFormer, variant, pretrained, feature_cfg=feature_cfg, name=name, **settings)
+    model: TimmHCFormer = build_model_with_cfg(
+        TimmHCFormer, variant, pretrained, feature_cfg=feature_cfg, name=name, **settings
+    )
     return model
 
 

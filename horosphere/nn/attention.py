@@ -21,13 +21,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
     if isinstance(mask, BlockMask):
         out = flex_attention(q, k, v, block_mask=mask, scale=scale)
     else:
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1, scale=scale)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1, scale=scale
+        )
     assert isinstance(out, Tensor)
     return out.transpose(1, 2)
 
 
 def slot_heads(
-    u: Tensor, manifold: Manifold, angles: Angles | None = None, start: int = 0, scale: Tensor | None = None, query: bool = False
+    u: Tensor,
+    manifold: Manifold,
+    angles: Angles | None = None,
+    start: int = 0,
+    scale: Tensor | None = None,
+    query: bool = False,
 ) -> Tensor:
     """`Manifold.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
     if fused(u, manifold):

@@ -33,7 +33,9 @@ class Assignments:
     """Who belongs to which centre: each patch within its window, and each window. Both sum to 1 over centres."""
 
     patch: Tensor  # (B, heads, centres, H, W)
-    window: Tensor | None  # (B, heads, window centres, rows, columns of windows); None where there is no clustering of windows
+    window: (
+        Tensor | None
+    )  # (B, heads, window centres, rows, columns of windows); None where there is no clustering of windows
 
 
 # -- clustering -----------------------------------------------------------------------------------------------------------
@@ -47,7 +49,9 @@ def clip(v: Tensor) -> Tensor:
 def similarity(points: Tensor, centres: Tensor, scale: Tensor, manifold: Manifold) -> Tensor:
     """α·cos(c_j, x_i) in flat space, -α·dist(exp0 clip c_j, exp0 clip x_i) elsewhere.   (..., N, w), (..., M, w) -> (..., M, N)"""
     if manifold.flat:
-        return (scale * F.normalize(centres, dim=-1, eps=SHORTEST)).to(points.dtype) @ F.normalize(points, dim=-1, eps=SHORTEST).to(points.dtype).mT
+        return (scale * F.normalize(centres, dim=-1, eps=SHORTEST)).to(points.dtype) @ F.normalize(
+            points, dim=-1, eps=SHORTEST
+        ).to(points.dtype).mT
     centres, points = (manifold.exp0(clip(_wide(v))) for v in (centres, points))
     return -scale * manifold.pairwise(centres, points)
 
@@ -114,14 +118,18 @@ def cut(x: Tensor, windows: Pair, heads: int) -> Tensor:
     """The map in windows, padded below and to the right where they do not fit.   (B, H, W, heads·w) -> (B, windows, heads, patches, w)"""
     (height, width), (down, across) = x.shape[1:3], _extent((x.shape[1], x.shape[2]), windows)
     x = F.pad(x, (0, 0, 0, across - width, 0, down - height))
-    x = x.unflatten(3, (heads, -1)).unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1))  # (B, r, h, c, w, heads, width)
+    x = (
+        x.unflatten(3, (heads, -1)).unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1))
+    )  # (B, r, h, c, w, heads, width)
     return x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4, 5).flatten(1, 2)
 
 
 def join(x: Tensor, windows: Pair, size: Pair) -> Tensor:
     """Inverse of `cut`.   (B, windows, heads, patches, w) -> (B, H, W, heads·w)"""
     down, across = _extent(size, windows)
-    x = x.unflatten(3, (down // windows[0], across // windows[1])).unflatten(1, windows)  # (B, r, c, heads, h, w, width)
+    x = x.unflatten(3, (down // windows[0], across // windows[1])).unflatten(
+        1, windows
+    )  # (B, r, c, heads, h, w, width)
     return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
 
 
@@ -130,13 +138,17 @@ def spread(windows: Tensor, size: Pair) -> Tensor:
     rows, columns = windows.shape[1:3]
     down, across = _extent(size, (rows, columns))
     x = windows[:, :, :, None].expand(-1, -1, -1, across // columns, -1).flatten(2, 3)
-    x = x[:, :, None].expand(-1, -1, down // rows, -1, -1).flatten(1, 2)  # one axis after the other: so are the sums of the gradient, which is faster
+    x = (
+        x[:, :, None].expand(-1, -1, down // rows, -1, -1).flatten(1, 2)
+    )  # one axis after the other: so are the sums of the gradient, which is faster
     return x[:, : size[0], : size[1]]
 
 
 def _share(size: Pair, windows: Tensor) -> Tensor:
     """Of the patches of a map, those in each window.   (rows, columns, 1)"""
-    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[..., None]
+    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[
+        ..., None
+    ]
 
 
 def _shares(size: int, windows: int, like: Tensor) -> Tensor:
@@ -240,13 +252,20 @@ class ClusterMixer(nn.Module):
         self.heads, self.size, self.shift, self.hard = heads, size, shift, assignment == "hard"
         self.windows, self.side = windows, side(centres, "patch_centres")
         self.window_side = side(window_centres, "window_centres") if window_centres else 0
-        self.patch_manifold, self.window_manifold = geometry(patch_geometry, width, curvature), geometry(window_geometry, width, curvature)
+        self.patch_manifold, self.window_manifold = (
+            geometry(patch_geometry, width, curvature),
+            geometry(window_geometry, width, curvature),
+        )
         inner = heads * width
         self.project = nn.Linear(dim, 2 * inner)  # features and values: two projections, one product
         self.patch_scale = nn.Parameter(torch.ones(1))
         self.patch_bias = nn.Parameter(torch.zeros(heads, centres, size, size)) if position_bias else None
         self.window_scale = nn.Parameter(torch.ones(1)) if window_centres > 1 else None
-        self.window_bias = nn.Parameter(torch.zeros(heads, window_centres, windows, windows)) if position_bias and window_centres > 1 else None
+        self.window_bias = (
+            nn.Parameter(torch.zeros(heads, window_centres, windows, windows))
+            if position_bias and window_centres > 1
+            else None
+        )
         self.norm = ImageNorm(2 * inner if window_centres else inner)
         self.fc = nn.Linear(2 * inner if window_centres else inner, dim)
 
@@ -259,8 +278,15 @@ class ClusterMixer(nn.Module):
         assert patch is not None
         (height, width), grid = x.shape[1:3], (self.windows, self.windows)
         down, across = _extent((height, width), grid)
-        patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(1, grid)  # (B, r, c, heads, centres, h, w)
-        patch = patch.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)[..., :height, :width].roll(self._half((height, width)), (-2, -1))
+        patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(
+            1, grid
+        )  # (B, r, c, heads, centres, h, w)
+        patch = (
+            patch.permute(0, 3, 4, 1, 5, 2, 6)
+            .flatten(5, 6)
+            .flatten(3, 4)[..., :height, :width]
+            .roll(self._half((height, width)), (-2, -1))
+        )
         return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
 
     def _mix(self, x: Tensor, fuse: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -282,9 +308,13 @@ class ClusterMixer(nn.Module):
             patch, patch_assignment = self._patch_level(features_values, centres)
         window, window_assignment = None, None
         if self.window_side:
-            whole = centres if even else features_values  # means of equal cells are means of the map, and a fraction of its size to read
+            whole = (
+                centres if even else features_values
+            )  # means of equal cells are means of the map, and a fraction of its size to read
             window, window_assignment = self._window_level(whole, features_values, size)
-        apart = on_cuda(patch) and type(self.fc) is nn.Linear and not any(_watched(layer) for layer in (self.fc, self.norm))
+        apart = (
+            on_cuda(patch) and type(self.fc) is nn.Linear and not any(_watched(layer) for layer in (self.fc, self.norm))
+        )
         y = self._read_apart(patch, window) if apart else self.fc(self.norm(patch, window))
         return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
 
@@ -298,7 +328,12 @@ class ClusterMixer(nn.Module):
 
     def _fusible(self) -> bool:
         """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres."""
-        return self.patch_manifold.flat and not self.hard and self.side <= 8 and self.project.out_features <= 128 * self.heads
+        return (
+            self.patch_manifold.flat
+            and not self.hard
+            and self.side <= 8
+            and self.project.out_features <= 128 * self.heads
+        )
 
     def _half(self, size: Pair) -> Pair:
         """By how much windows are shifted."""
@@ -316,7 +351,9 @@ class ClusterMixer(nn.Module):
             counts = cut(v.new_ones(1, height, width, 1), grid, 1).mT  # `cut` fills up with zeros
             beyond = self._beyond(size, centres)
             bias = beyond if bias is None else bias + beyond
-        g, assignment = cluster(f, v, centre_f, centre_v, self.patch_scale, self.patch_manifold, bias, counts, self.hard)
+        g, assignment = cluster(
+            f, v, centre_f, centre_v, self.patch_scale, self.patch_manifold, bias, counts, self.hard
+        )
         return join(g, grid, size), assignment
 
     def _places(self, size: Pair) -> Tensor | None:
@@ -354,7 +391,9 @@ class ClusterMixer(nn.Module):
         centre_f, centre_v = cut(centres, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
         bias = None if self.window_bias is None else self.window_bias.flatten(2)
         counts = None if size == _extent(size, grid) else _on_map(size, grid, grid, f).flatten()
-        g, assignment = _precise_cluster(f, v, centre_f, centre_v, self.window_scale, self.window_manifold, bias, counts, self.hard)
+        g, assignment = _precise_cluster(
+            f, v, centre_f, centre_v, self.window_scale, self.window_manifold, bias, counts, self.hard
+        )
         return g.movedim(1, 2).flatten(2).unflatten(1, grid), assignment
 
 
@@ -415,7 +454,10 @@ class _Norm(torch.autograd.Function):
         sums, products = near.sum((1, 2)), (near * x).sum((1, 2))
         if far is not None:
             far, own = _wide(far), far.shape[-1]
-            sums, products = torch.cat((far.sum((1, 2)), sums), 1), torch.cat(((far * windows).sum((1, 2)), products), 1)
+            sums, products = (
+                torch.cat((far.sum((1, 2)), sums), 1),
+                torch.cat(((far * windows).sum((1, 2)), products), 1),
+            )
         turned = products - mean[:, None] * sums  # Σ dy (x - mean)
         patches = x.shape[1] * x.shape[2]
         count = patches * weight.shape[0]
@@ -425,7 +467,9 @@ class _Norm(torch.autograd.Function):
         dx = (near * scale[..., own:] + x * along + level).to(x.dtype)
         dwindows = None
         if far is not None:
-            dwindows = far * scale[..., :own] + (windows * along + level) * (_share((x.shape[1], x.shape[2]), windows) * patches)
+            dwindows = far * scale[..., :own] + (windows * along + level) * (
+                _share((x.shape[1], x.shape[2]), windows) * patches
+            )
         return dx, dwindows, (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype), None
 
 

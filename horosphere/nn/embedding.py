@@ -16,9 +16,13 @@ class Embedding(nn.Embedding):
 
     point_parameters = ("weight",)
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, manifold: Manifold, std: float = 1.0, **torch_options: Any):
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, manifold: Manifold, std: float = 1.0, **torch_options: Any
+    ):
         self.std = std
-        object.__setattr__(self, "_start", manifold)  # reset_parameters runs inside nn.Embedding.__init__, before modules can be set
+        object.__setattr__(
+            self, "_start", manifold
+        )  # reset_parameters runs inside nn.Embedding.__init__, before modules can be set
         super().__init__(num_embeddings, embedding_dim, **torch_options)
         del self._start
         self.manifold = manifold

@@ -23,7 +23,15 @@ class Router(nn.Module):
     load: Tensor
     e_score_correction_bias: Tensor
 
-    def __init__(self, dim: int, experts: int, active: int, manifold: Manifold, form: Literal["sigmoid", "softmax"] = "sigmoid", scale: float = 1.0):
+    def __init__(
+        self,
+        dim: int,
+        experts: int,
+        active: int,
+        manifold: Manifold,
+        form: Literal["sigmoid", "softmax"] = "sigmoid",
+        scale: float = 1.0,
+    ):
         super().__init__()
         if not 1 <= active <= experts:
             raise ValueError(f"{active} active experts of {experts}: choose 1 to {experts}")
@@ -71,7 +79,9 @@ class Experts(nn.Module):
 
     c0: Tensor
 
-    def __init__(self, experts: int, dim: int, inner: int, manifold: Manifold, spread: tuple[float, float] | None = None):
+    def __init__(
+        self, experts: int, dim: int, inner: int, manifold: Manifold, spread: tuple[float, float] | None = None
+    ):
         super().__init__()
         self.manifold, self.spread = manifold, None if manifold.flat else spread
         self.gate_up_proj = nn.Parameter(torch.empty(experts, 2 * inner, dim))
@@ -118,7 +128,9 @@ class Experts(nn.Module):
         """The chosen experts of each token.   (N, dim), (N, k) -> (N·k, dim) sorted by expert, its order and the inverse, factors (N, k)"""
         active, experts = chosen.shape[1], len(self.gate_up_proj)
         expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))  # where each pair went
+        place = torch.empty_like(order).scatter_(
+            0, order, torch.arange(len(order), device=order.device)
+        )  # where each pair went
         ends = (expert == torch.arange(experts, device=x.device).unsqueeze(-1)).sum(-1).cumsum(0).to(torch.int32)
         dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
@@ -140,7 +152,9 @@ class Experts(nn.Module):
         if factor is None:
             return self.manifold.reading(F.silu(gate) * up)
         factor = factor.to(torch.promote_types(factor.dtype, joint.dtype))
-        return self.manifold.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(joint.dtype)
+        return self.manifold.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(
+            joint.dtype
+        )
 
 
 class MixtureOfExperts(nn.Module):
@@ -174,7 +188,9 @@ class MixtureOfExperts(nn.Module):
         shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts.everyone(flat)
         if fused(y, self.manifold):
             c: Any = self.manifold.c
-            return kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c).to(x.dtype).view_as(x), balance
+            return kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c).to(x.dtype).view_as(
+                x
+            ), balance
         y = _Permute.apply(y, place, order, 1).view(*chosen.shape, -1)
         y = y if factor is None else y / factor.unsqueeze(-1)
         parts: list[tuple[Tensor, Tensor | float]] = list(zip(y.unbind(1), weights.split(1, -1), strict=True))

@@ -12,7 +12,9 @@ from horosphere.nn.linear import hyperplane_logits
 from horosphere.nn.slots import SlotLinear
 
 HEADS = ("ambient", "hyperplane")
-LOGITS_AT_ONCE = 2**30  # numbers; beyond it the loss is taken piece by piece, and no more than a piece of the logits exists
+LOGITS_AT_ONCE = (
+    2**30
+)  # numbers; beyond it the loss is taken piece by piece, and no more than a piece of the logits exists
 
 
 class TokenHead(SlotLinear):
@@ -21,7 +23,9 @@ class TokenHead(SlotLinear):
     "ambient": a linear map of space and time. "hyperplane": signed distances to one hyperplane a token. In flat space both are W x.
     """
 
-    def __init__(self, dim: int, vocabulary: int, manifold: Manifold, form: Literal["ambient", "hyperplane"] = "ambient"):
+    def __init__(
+        self, dim: int, vocabulary: int, manifold: Manifold, form: Literal["ambient", "hyperplane"] = "ambient"
+    ):
         super().__init__(dim, vocabulary, manifold)
         self.manifold, self.form = manifold, form
 

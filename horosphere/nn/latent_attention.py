@@ -24,7 +24,16 @@ class LatentAttention(nn.Module):
     """
 
     def __init__(
-        self, dim: int, heads: int, manifold: Manifold, q_latent: int | None, kv_latent: int, nope: int, rope: int, value: int, layer: int = 0
+        self,
+        dim: int,
+        heads: int,
+        manifold: Manifold,
+        q_latent: int | None,
+        kv_latent: int,
+        nope: int,
+        rope: int,
+        value: int,
+        layer: int = 0,
     ):
         super().__init__()
         self.heads, self.manifold, self.layer = heads, manifold, layer
@@ -65,7 +74,9 @@ class LatentAttention(nn.Module):
         """(B, H, T, nope + rope)"""
         q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
         q = q.unflatten(-1, (self.heads, -1))
-        return slot_heads(q, self.manifold, angles, start=self.nope, scale=self.temperature(), query=True).transpose(1, 2)
+        return slot_heads(q, self.manifold, angles, start=self.nope, scale=self.temperature(), query=True).transpose(
+            1, 2
+        )
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
@@ -93,8 +104,12 @@ class LatentAttention(nn.Module):
         """
         assert mask is None or isinstance(mask, Tensor), "a decoding step takes a dense mask"
         time = self.manifold.ambient_extra
-        to_key, to_value = self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
-        own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[:, : self.heads * time]  # the slot of each head, or none
+        to_key, to_value = (
+            self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
+        )
+        own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[
+            :, : self.heads * time
+        ]  # the slot of each head, or none
 
         # products over whole aligned widths: what they should not see is zero or thrown away
         still, turned = q.squeeze(2).split((self.nope, self.rope), -1)

@@ -15,11 +15,22 @@ class Linear(nn.Linear):
 
     time_weight: nn.Parameter | None
 
-    def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True, out_manifold: Manifold | None = None):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        manifold: Manifold,
+        bias: bool = True,
+        out_manifold: Manifold | None = None,
+    ):
         super().__init__(in_features, out_features, bias)
         self.manifold, self.out_manifold = manifold, out_manifold or manifold
         # zero: time is nearly the same for every point, a random column would align them all
-        self.time_weight = nn.Parameter(self.weight.new_zeros(out_features, manifold.ambient_extra)) if manifold.ambient_extra else None
+        self.time_weight = (
+            nn.Parameter(self.weight.new_zeros(out_features, manifold.ambient_extra))
+            if manifold.ambient_extra
+            else None
+        )
 
     def reset_parameters(self) -> None:
         super().reset_parameters()

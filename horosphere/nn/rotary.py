@@ -6,7 +6,9 @@ from torch import Tensor
 Angles = tuple[Tensor, Tensor]
 
 
-def rotary_angles(positions: Tensor, dim: int, theta: float = 10000.0, still: int = 0, dtype: torch.dtype = torch.float32) -> Angles:
+def rotary_angles(
+    positions: Tensor, dim: int, theta: float = 10000.0, still: int = 0, dtype: torch.dtype = torch.float32
+) -> Angles:
     """cos and ±sin of position · frequency, for `rotate`.   (B, T) -> 2 x (B, T, 1, dim)
 
     Slots i and i + dim/2 are one plane; the first `still` planes do not turn (slot 0 holds the time), the others have the frequencies

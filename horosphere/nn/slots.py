@@ -32,7 +32,13 @@ def fused(x: Tensor, manifold: Manifold) -> bool:
     compiled decoding, whose many small operations the compiler joins across the borders of our kernels."""
     if torch.compiler.is_compiling() and not torch.is_grad_enabled():
         return False
-    return kernels is not None and x.is_cuda and x.dtype != torch.float64 and isinstance(manifold, Lorentz) and not manifold.learn
+    return (
+        kernels is not None
+        and x.is_cuda
+        and x.dtype != torch.float64
+        and isinstance(manifold, Lorentz)
+        and not manifold.learn
+    )
 
 
 class SlotLinear(nn.Linear):

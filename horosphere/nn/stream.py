@@ -38,7 +38,9 @@ class Residual(nn.Module):
         self.scale = room(dim)
         factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
         self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)
-        self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None
+        self.weight = (
+            nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None
+        )
 
     def reset_parameters(self) -> None:
         if self.weight is not None:

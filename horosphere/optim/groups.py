@@ -21,7 +21,9 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []
     owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
-    owned.sort(key=lambda o: not _is_point(o[0], o[1]))  # points first: a table tied to a head is a table, whichever the model lists first
+    owned.sort(
+        key=lambda o: not _is_point(o[0], o[1])
+    )  # points first: a table tied to a head is a table, whichever the model lists first
     seen: set[int] = set()
     for module, name, p in owned:
         if id(p) in seen:
@@ -29,11 +31,19 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
         seen.add(id(p))
         if _is_point(module, name):
             points.setdefault(module.manifold, []).append(p)  # type: ignore[arg-type]
-        elif p.ndim < 2 or name.endswith("bias") or isinstance(module, (*NORMS, Manifold)) or getattr(module, "sparse", False):
+        elif (
+            p.ndim < 2
+            or name.endswith("bias")
+            or isinstance(module, (*NORMS, Manifold))
+            or getattr(module, "sparse", False)
+        ):
             alone.append(p)
         else:
             decayed.append(p)
-    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": weight_decay}, {"params": alone, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": alone, "weight_decay": 0.0},
+    ]
     groups += [{"params": ps, "weight_decay": 0.0, "manifold": m} for m, ps in points.items()]
     return [{**g, **options} for g in groups if g["params"]]
 

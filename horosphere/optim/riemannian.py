@@ -19,7 +19,9 @@ from torch.distributed.tensor import DTensor
 
 from horosphere.geometry import Euclidean, Manifold
 
-SMALL_ROWS = 4096  # below this many rows a tensor costs its launches, not its arithmetic: such tensors are stepped together
+SMALL_ROWS = (
+    4096  # below this many rows a tensor costs its launches, not its arithmetic: such tensors are stepped together
+)
 
 
 class _Riemannian(torch.optim.Optimizer):
@@ -29,15 +31,23 @@ class _Riemannian(torch.optim.Optimizer):
     _torch_step: Callable[..., Any]  # torch's own step, bare: hooks registered on the optimizer run around ours, once
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        param_group = dict(param_group)  # the caller's stays whole: its manifold is needed again by the next optimizer made from it
+        param_group = dict(
+            param_group
+        )  # the caller's stays whole: its manifold is needed again by the next optimizer made from it
         manifold = param_group.pop("manifold", None) or Euclidean()
         if self.defaults["differentiable"]:
-            raise ValueError("steps are taken in place, without gradient: use differentiable=False, or Manifold.exp for a step to differentiate")
+            raise ValueError(
+                "steps are taken in place, without gradient: use differentiable=False, or Manifold.exp for a step to differentiate"
+            )
         if not manifold.flat:
             if param_group.get("weight_decay", self.defaults["weight_decay"]):
-                raise ValueError("weight decay pulls coordinates, not points: give the group on a manifold weight_decay=0 (param_groups() does)")
+                raise ValueError(
+                    "weight decay pulls coordinates, not points: give the group on a manifold weight_decay=0 (param_groups() does)"
+                )
             if param_group.get("nesterov", self.defaults.get("nesterov")):
-                raise ValueError("Nesterov momentum is not defined along geodesics here: use nesterov=False with a manifold")
+                raise ValueError(
+                    "Nesterov momentum is not defined along geodesics here: use nesterov=False with a manifold"
+                )
         super().add_param_group(param_group)
         self.__dict__.setdefault("manifolds", []).append(manifold)
 
@@ -64,7 +74,9 @@ class _Riemannian(torch.optim.Optimizer):
         """Take away the gradients torch's step must not see (points, and sparse rows it refuses), and give them back afterwards."""
         ours = []
         for group, manifold in zip(self.param_groups, self.manifolds, strict=True):
-            mine = [(p, p.grad) for p in group["params"] if p.grad is not None and (not manifold.flat or p.grad.is_sparse)]
+            mine = [
+                (p, p.grad) for p in group["params"] if p.grad is not None and (not manifold.flat or p.grad.is_sparse)
+            ]
             if mine:
                 ours.append((group, manifold, mine))
         try:
@@ -92,7 +104,9 @@ class _Batch:
     g: Tensor
     state: dict[str, Tensor]
     step: int
-    origin: list[tuple[Tensor, Tensor | None]]  # where copies came from: the parameter (or shard), and which rows (None: all); empty for views
+    origin: list[
+        tuple[Tensor, Tensor | None]
+    ]  # where copies came from: the parameter (or shard), and which rows (None: all); empty for views
     origin_state: list[dict[str, Tensor]]
 
     def write_back(self) -> None:
@@ -107,13 +121,18 @@ class _Batch:
 
 
 def _batches(
-    manifold: Manifold, group: dict[str, Any], params: list[tuple[Tensor, Tensor]], state_of: Callable[..., dict[str, Any]]
+    manifold: Manifold,
+    group: dict[str, Any],
+    params: list[tuple[Tensor, Tensor]],
+    state_of: Callable[..., dict[str, Any]],
 ) -> Iterator[_Batch]:
     """Large tensors as they are; small ones of one width, dtype, device and step copied into one; of sparse gradients the touched rows."""
     together: dict[Any, list[_Batch]] = {}
     for p, grad in params:
         if grad.is_sparse and (group["weight_decay"] or group.get("nesterov")):
-            raise ValueError("sparse gradients move only the rows they touch: give their group weight_decay=0 (param_groups() does), nesterov=False")
+            raise ValueError(
+                "sparse gradients move only the rows they touch: give their group weight_decay=0 (param_groups() does), nesterov=False"
+            )
         state = state_of(manifold, group, p)
         state["step"] += 1
         step, x, g = int(state["step"]), _local(p), _local(grad, like=p)
@@ -121,7 +140,9 @@ def _batches(
         if g.is_sparse:
             g = g.coalesce()
             rows = g.indices()[0]
-            batch = _Batch(x[rows], g.values(), {name: s[rows] for name, s in slots.items()}, step, [(x, rows)], [slots])
+            batch = _Batch(
+                x[rows], g.values(), {name: s[rows] for name, s in slots.items()}, step, [(x, rows)], [slots]
+            )
         else:
             batch = _Batch(x, g, slots, step, [], [])
         if group["maximize"]:
@@ -160,7 +181,9 @@ def _local(t: Tensor, like: Tensor | None = None) -> Tensor:
     if not isinstance(t, DTensor):
         return t
     if isinstance(like, DTensor):
-        t = t.redistribute(placements=like.placements)  # a gradient may still be a sum to be taken; under FSDP it is not
+        t = t.redistribute(
+            placements=like.placements
+        )  # a gradient may still be a sum to be taken; under FSDP it is not
     if any(p.is_shard(t.ndim - 1) for p in t.placements):
         raise ValueError("a point is a whole row: shard tables on the first axis, not on the last")
     return t.to_local()
@@ -170,7 +193,10 @@ def _local(t: Tensor, like: Tensor | None = None) -> Tensor:
 def _gathered(manifold: Manifold) -> Iterator[None]:
     """A learned curvature that is sharded, made whole for a while: every process needs it for its rows."""
     sharded: list[tuple[dict[str, Any], str, Any]] = [
-        (m._parameters, name, p) for m in manifold.modules() for name, p in m._parameters.items() if isinstance(p, DTensor)
+        (m._parameters, name, p)
+        for m in manifold.modules()
+        for name, p in m._parameters.items()
+        if isinstance(p, DTensor)
     ]
     try:
         for parameters, name, p in sharded:
@@ -189,9 +215,18 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
 
     _torch_step = inspect.unwrap(torch.optim.SGD.step)
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, **torch_options: Any):
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        **torch_options: Any,
+    ):
         torch.optim.SGD.__init__(self, params, lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options)
-        self._step_supports_amp_scaling = False  # fused=True sets it, but would unscale only torch's share: GradScaler does it for all
+        self._step_supports_amp_scaling = (
+            False  # fused=True sets it, but would unscale only torch's share: GradScaler does it for all
+        )
 
     def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[p]
@@ -203,7 +238,9 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
     def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
         velocity = manifold.rgrad(batch.x, batch.g)
         if group["momentum"]:
-            kept = 1.0 if batch.step == 1 else 1 - group["dampening"]  # the first buffer is the gradient itself, as in torch
+            kept = (
+                1.0 if batch.step == 1 else 1 - group["dampening"]
+            )  # the first buffer is the gradient itself, as in torch
             velocity = batch.state["momentum_buffer"].mul_(group["momentum"]).add_(velocity, alpha=kept)
         manifold.flow_(batch.x, velocity, -group["lr"])
 
@@ -226,7 +263,9 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
         amsgrad: bool = False,
         **torch_options: Any,
     ):
-        torch.optim.Adam.__init__(self, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_options)
+        torch.optim.Adam.__init__(
+            self, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_options
+        )
         self._step_supports_amp_scaling = False  # as in RiemannianSGD
 
     def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:

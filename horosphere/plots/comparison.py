@@ -52,7 +52,9 @@ def draw_comparison(
             axes.margins(x=0.08)
         fewest, most = min(counts := [len(row) for rows in metrics.values() for row in rows]), max(counts)
         seeds_each = f"{most}" if fewest == most else f"{fewest}–{most}"
-        figure.supxlabel(f"{seeds_each} seeds as small dots, mean ± standard deviation above them", fontsize=9, color=MUTED)
+        figure.supxlabel(
+            f"{seeds_each} seeds as small dots, mean ± standard deviation above them", fontsize=9, color=MUTED
+        )
     if path is not None:
         save(figure, path)
     return figure

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 LEGIBLE = 0.6  # disk radius of the median point where the geometry sets no scale of its own
 VECTOR_LIMIT = 5_000  # more points or edges than this are one image inside a vector file
 PROMINENT = 8  # this many labels are set larger
-SIDES = ((1, 0, "left", "center"), (-1, 0, "right", "center"), (0, 1, "center", "bottom"), (0, -1, "center", "top"))  # of a point, for its label
+SIDES = (
+    (1, 0, "left", "center"),
+    (-1, 0, "right", "center"),
+    (0, 1, "center", "bottom"),
+    (0, -1, "center", "top"),
+)  # of a point, for its label
 WIDTH, TITLE, KEY, CAPTION = 7.0, 0.45, 0.55, 0.5  # inches: the disk with its margin; what stands above and below it
-INK_SHARE, LARGEST = 0.04, 12  # points cover this share of the disk, and none is wider than this many typographic points
+INK_SHARE, LARGEST = (
+    0.04,
+    12,
+)  # points cover this share of the disk, and none is wider than this many typographic points
 
 
 def geodesic_arc(a: np.ndarray, b: np.ndarray, points: int = 32) -> np.ndarray:
@@ -63,7 +71,9 @@ def layout(points: Tensor, manifold: Manifold) -> tuple[np.ndarray, str]:
         plane, angle = tangent, "angle exact"
     plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[-1])))  # one dimension, or one point
     length = np.linalg.norm(plane, axis=-1, keepdims=True)
-    direction = np.divide(plane, length, out=np.tile([1.0, 0.0], (len(plane), 1)), where=length > 0)  # a point seen end-on keeps its radius
+    direction = np.divide(
+        plane, length, out=np.tile([1.0, 0.0], (len(plane), 1)), where=length > 0
+    )  # a point seen end-on keeps its radius
 
     if c := _curvature(manifold):
         radius, kept = np.tanh(np.sqrt(c) * distance / 2), "radius exact"
@@ -97,7 +107,9 @@ def draw_disk(
         if given is not None and len(given) != count:
             raise UserError(f"{len(given)} {name} for {count} points: give one each")
     if pairs.size and not 0 <= pairs.min() <= pairs.max() < count:
-        raise UserError(f"an edge names point {pairs.min() if pairs.min() < 0 else pairs.max()}: the {count} points count from 0")
+        raise UserError(
+            f"an edge names point {pairs.min() if pairs.min() < 0 else pairs.max()}: the {count} points count from 0"
+        )
 
     with style():
         from matplotlib.figure import Figure
@@ -107,16 +119,33 @@ def draw_disk(
         below = CAPTION + KEY * keyed
         height = below + WIDTH + TITLE * bool(title)
         figure = Figure(figsize=(WIDTH, height))
-        axes = figure.add_axes((0, below / height, 1, WIDTH / height), xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal")
+        axes = figure.add_axes(
+            (0, below / height, 1, WIDTH / height), xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal"
+        )
         axes.axis("off")
         axes.add_patch(Circle((0, 0), 1, facecolor=PANEL, edgecolor=LINE, linewidth=1.2, zorder=0))
         if title:
             figure.text(
-                0.5, 1 - 0.2 / height, title, ha="center", va="top", fontsize=min(15, 680 / len(title)), fontweight="bold"
+                0.5,
+                1 - 0.2 / height,
+                title,
+                ha="center",
+                va="top",
+                fontsize=min(15, 680 / len(title)),
+                fontweight="bold",
             )  # a long one still fits
         counted = f"{count:,} points" + (f", {len(pairs):,} edges" if len(pairs) else "")
         apart = " · " if len(note) < 40 else "\n"
-        figure.text(0.5, 0.12 / height, f"{counted}{apart}{note}", ha="center", va="bottom", fontsize=8, linespacing=1.5, color=MUTED)
+        figure.text(
+            0.5,
+            0.12 / height,
+            f"{counted}{apart}{note}",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            linespacing=1.5,
+            color=MUTED,
+        )
 
         colors, sizes = np.tile(BRANCHES[0], count), _sizes(position)
         if keyed:
@@ -125,7 +154,16 @@ def draw_disk(
             _edges(axes, position, pairs, colors, _curvature(manifold) > 0)
         order = np.argsort(sizes)  # the large, central ones on top
         (x, y), many = position[order].T, count > VECTOR_LIMIT
-        axes.scatter(x, y, sizes[order], colors[order], edgecolors="white", linewidths=0 if many else 0.4, rasterized=many, zorder=2)
+        axes.scatter(
+            x,
+            y,
+            sizes[order],
+            colors[order],
+            edgecolors="white",
+            linewidths=0 if many else 0.4,
+            rasterized=many,
+            zorder=2,
+        )
         if labels is not None:
             _label(axes, position, labels, np.bincount(pairs.ravel(), minlength=count), max_labels)
     if path is not None:
@@ -158,7 +196,9 @@ def _edges(axes: Axes, position: np.ndarray, pairs: np.ndarray, colors: np.ndarr
     lines = geodesic_arc(a, b, 24 if many else 64) if curved else np.stack([a, b], 1)
     outer = np.where((a**2).sum(-1) > (b**2).sum(-1), pairs[:, 0], pairs[:, 1])
     alpha, width = np.clip(np.array([10, 20]) / np.sqrt(len(pairs)), [0.04, 0.3], [0.55, 1.0])
-    axes.add_collection(LineCollection(list(lines), colors=colors[outer], alpha=alpha, linewidths=width, rasterized=many, zorder=1))
+    axes.add_collection(
+        LineCollection(list(lines), colors=colors[outer], alpha=alpha, linewidths=width, rasterized=many, zorder=1)
+    )
 
 
 def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
@@ -171,12 +211,18 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
     values, height = _array(values), figure.get_figheight()
     if values.dtype.kind in "OUS":
         values = values.astype(str)
-        color = {branch: to_rgba(c) for (branch, _), c in zip(Counter(values.tolist()).most_common(), BRANCHES, strict=False)}
+        color = {
+            branch: to_rgba(c) for (branch, _), c in zip(Counter(values.tolist()).most_common(), BRANCHES, strict=False)
+        }
         colors = np.array([color.get(branch, to_rgba(QUIET)) for branch in values])
-        key = [(_short(branch, 20), c) for branch, c in color.items()] + [("other", to_rgba(QUIET))] * (len(set(values)) > len(color))
+        key = [(_short(branch, 20), c) for branch, c in color.items()] + [("other", to_rgba(QUIET))] * (
+            len(set(values)) > len(color)
+        )
     else:
         values = values.astype(np.float64)
-        scale = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256))).with_extremes(bad=QUIET)  # its last yellow is lost on white
+        scale = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256))).with_extremes(
+            bad=QUIET
+        )  # its last yellow is lost on white
         norm = Normalize(np.nanmin(values), np.nanmax(values))
         colors = scale(norm(values))
         levels = np.unique(values[np.isfinite(values)])

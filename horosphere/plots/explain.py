@@ -67,15 +67,22 @@ def explain(
 
 def look(network: nn.Module, x: Tensor, picture: np.ndarray, classes: Sequence[str] = ()) -> Explanation:
     """Clusters of an HCFormer, the tree of a Hi-Mapper, or both.   x (3, h, w) normalised, picture (H, W, 3) uint8 of the same part"""
-    clustering = next((module for module in network.modules() if isinstance(module, HCFormer)), None)  # perhaps within a Hi-Mapper
+    clustering = next(
+        (module for module in network.modules() if isinstance(module, HCFormer)), None
+    )  # perhaps within a Hi-Mapper
     if clustering is None and not isinstance(network, HiMapper):
-        raise UserError(f"{type(network).__name__} has neither clusters nor a tree to show: explain takes runs of HCFormer and Hi-Mapper")
+        raise UserError(
+            f"{type(network).__name__} has neither clusters nor a tree to show: explain takes runs of HCFormer and Hi-Mapper"
+        )
     network.eval()
     answers: list[tuple[str, float]] = []
     with torch.no_grad():
         if classes:
             likeliest = network(x[None])[0].float().softmax(0).topk(min(ANSWERS, len(classes)))
-            answers = [(classes[i], share) for share, i in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)]
+            answers = [
+                (classes[i], share)
+                for share, i in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+            ]
         clusters = [] if clustering is None else cluster_levels(clustering, x)
         tree = network.hierarchy(x[None]) if isinstance(network, HiMapper) else None
     return Explanation(picture, x.shape[-2], answers, clusters, tree)
@@ -102,7 +109,9 @@ def _open(path: Path, _: int) -> Image:
 
 def _run(model: str | Path) -> TrainedImages:
     if not Path(model).exists() and str(model) in image_recipe_names():
-        raise UserError(f"{model}: a recipe, not a run; train it first and name its folder, or pass --random-weights to see it untrained")
+        raise UserError(
+            f"{model}: a recipe, not a run; train it first and name its folder, or pass --random-weights to see it untrained"
+        )
     return load_images(model)
 
 
@@ -164,8 +173,19 @@ def _add(report: Report, found: Explanation, drawn: dict[str, tuple[Figure, str]
             "Hi-Mapper asks the picture for parts: leaves for small ones, their parents for what they make up. In a tree that has been learned a "
             "node is nearer to its parent than to the others of its level."
         )
-        heads = ["level", "nodes", "share of the picture seen", "to the origin", "to its parent", "to others of its level"]
-        report.table(heads, tree_rows(found.tree), caption="Means over the nodes of a level; distances in the geometry of the tree.")
+        heads = [
+            "level",
+            "nodes",
+            "share of the picture seen",
+            "to the origin",
+            "to its parent",
+            "to others of its level",
+        ]
+        report.table(
+            heads,
+            tree_rows(found.tree),
+            caption="Means over the nodes of a level; distances in the geometry of the tree.",
+        )
         for name in ("tree", "tree-disk"):
             report.figure(*drawn[name])
 
@@ -179,7 +199,12 @@ def tree_rows(tree: Hierarchy) -> list[list[str]]:
         return "—" if value is None else f"{value:.2f}"
 
     return [
-        [name, str(level.nodes), f"{100 * level.seen:.1f} %", *map(cell, (level.to_origin, level.to_parent, level.to_others))]
+        [
+            name,
+            str(level.nodes),
+            f"{100 * level.seen:.1f} %",
+            *map(cell, (level.to_origin, level.to_parent, level.to_others)),
+        ]
         for name, level in zip(names, levels, strict=True)
     ]
 

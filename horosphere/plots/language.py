@@ -43,7 +43,15 @@ def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> 
             color, flat = BRANCHES[families.index(curve.twin_of or name) % len(BRANCHES)], curve.twin_of is not None
             label = f"{name}   {curve.bits_per_byte[-1]:.3f}"
             marker = "o" if len(curve.tokens) == 1 else None  # a line of one point is invisible
-            axes.plot(curve.tokens, curve.bits_per_byte, color=color, linestyle="--" if flat else "-", linewidth=2, marker=marker, label=label)
+            axes.plot(
+                curve.tokens,
+                curve.bits_per_byte,
+                color=color,
+                linestyle="--" if flat else "-",
+                linewidth=2,
+                marker=marker,
+                label=label,
+            )
         axes.set(xlabel="tokens read", ylabel="bits per byte, held-out text")
         axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
         axes.grid()
@@ -52,7 +60,11 @@ def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> 
 
 
 def draw_token_radius(
-    found: Mapping[str, TokenRadius], labels: Sequence[str], path: str | Path | None = None, named: int = NAMED, seen: int = SEEN
+    found: Mapping[str, TokenRadius],
+    labels: Sequence[str],
+    path: str | Path | None = None,
+    named: int = NAMED,
+    seen: int = SEEN,
 ) -> Figure:
     """Distance from the origin against how often a token was seen, one panel a model; means ± standard deviation of each tenth of the tokens.
 
@@ -63,13 +75,27 @@ def draw_token_radius(
         for axes, (name, tokens) in zip(panels, found.items(), strict=True):
             known = np.flatnonzero(tokens.counts > 0)
             drawn = known if len(known) <= DOTS else np.random.default_rng(0).choice(known, DOTS, replace=False)
-            axes.scatter(tokens.counts[drawn], tokens.radius[drawn], s=5, color=QUIET, alpha=0.35, linewidths=0, rasterized=True)
+            axes.scatter(
+                tokens.counts[drawn], tokens.radius[drawn], s=5, color=QUIET, alpha=0.35, linewidths=0, rasterized=True
+            )
             middle = [np.sqrt(b.lowest * b.highest) for b in tokens.bins]
             mean, std = [b.mean for b in tokens.bins], [b.std for b in tokens.bins]
-            axes.errorbar(middle, mean, yerr=std, color=ACCENT, fmt="o-", markersize=5, linewidth=1.6, elinewidth=1, label="mean of a tenth")
+            axes.errorbar(
+                middle,
+                mean,
+                yerr=std,
+                color=ACCENT,
+                fmt="o-",
+                markersize=5,
+                linewidth=1.6,
+                elinewidth=1,
+                label="mean of a tenth",
+            )
             axes.set(xscale="log", xlabel="times seen in the text")
             axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
-            axes.set_title(f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold")
+            axes.set_title(
+                f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold"
+            )
             axes.grid()
             figure.draw_without_rendering()  # the layout must be settled before names look for room
             _name_extremes(axes, tokens, labels, named, seen)
@@ -113,7 +139,9 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
         if times.size <= SPELLED:
             for (row, expert), value in np.ndenumerate(times):
                 dark = not 0.15 < scale(value) < 0.85
-                axes.text(expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=PAPER if dark else INK)
+                axes.text(
+                    expert, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=PAPER if dark else INK
+                )
         axes.set(yticks=range(len(layers)), yticklabels=[f"layer {layer}" for layer in layers], xlabel="expert")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         bar = figure.colorbar(image, ax=axes, label="times its fair share", pad=0.02)
@@ -122,7 +150,9 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
     return finish(figure, path)
 
 
-def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = None, path: str | Path | None = None) -> Figure:
+def draw_attention_distance(
+    models: Mapping[str, Tensor], length: int | None = None, path: str | Path | None = None
+) -> Figure:
     """How far back heads look: a dot for each head, a line through the means of layers. Each model has a tensor (layers, H).
 
     length: of the rows read; then a line shows attention spread evenly, (length - 1)/4.
@@ -136,9 +166,18 @@ def draw_attention_distance(models: Mapping[str, Tensor], length: int | None = N
             x = np.broadcast_to(layers[:, None] + shift, distance.shape)
             marker, dashes = ("o", "-") if i == 0 else ("^", "--")
             axes.scatter(x, distance.numpy(), s=22, color=BRANCHES[i], alpha=0.6, linewidths=0, marker=marker)
-            axes.plot(layers + shift, distance.mean(1).numpy(), color=BRANCHES[i], linestyle=dashes, linewidth=2, label=f"{name}, mean of heads")
+            axes.plot(
+                layers + shift,
+                distance.mean(1).numpy(),
+                color=BRANCHES[i],
+                linestyle=dashes,
+                linewidth=2,
+                label=f"{name}, mean of heads",
+            )
         if length is not None:
-            axes.axhline((length - 1) / 4, color=MUTED, linestyle=":", linewidth=1.4, label="looking at everything alike")
+            axes.axhline(
+                (length - 1) / 4, color=MUTED, linestyle=":", linewidth=1.4, label="looking at everything alike"
+            )
         axes.set(xlabel="layer", ylabel="tokens back", ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
@@ -156,7 +195,16 @@ def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Fi
             weights = np.full(len(ricci.curvature), 1 / len(ricci.curvature))
             label = f"{name}, mean {ricci.mean:+.3f}"
             kind, width, alpha = ("stepfilled", 0.0, 0.45) if fill else ("step", 2.0, 1.0)
-            axes.hist(ricci.curvature, bins, weights=weights, histtype=kind, color=color, linewidth=width, alpha=alpha, label=label)  # type: ignore[arg-type]
+            axes.hist(
+                ricci.curvature,
+                bins,
+                weights=weights,
+                histtype=kind,
+                color=color,
+                linewidth=width,
+                alpha=alpha,
+                label=label,
+            )  # type: ignore[arg-type]
             axes.axvline(ricci.mean, color=color, linestyle="--" if fill else "-", linewidth=1.4)
         axes.set(xlabel="Ollivier-Ricci curvature of an edge", ylabel="share of edges")
         axes.grid()

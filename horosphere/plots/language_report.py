@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horosphere.measure.language import TokenStudy
-from horosphere.plots.language import Curve, draw_attention_distance, draw_curvatures, draw_curves, draw_expert_load, draw_ricci, draw_token_radius
+from horosphere.plots.language import (
+    Curve,
+    draw_attention_distance,
+    draw_curvatures,
+    draw_curves,
+    draw_expert_load,
+    draw_ricci,
+    draw_token_radius,
+)
 from horosphere.plots.report import Report, require_page_place, save_page
 from horosphere.train.engine import METRICS, RUN
 
@@ -34,8 +42,12 @@ class LanguageRun:
         lines = [json.loads(line) for line in (Path(folder) / METRICS).read_text(encoding="utf-8").splitlines()]
         evaluated = [line for line in lines if "eval_bits_per_byte" in line]
         a_step = about["training"]["batch"] * about["recipe"]["length"]
-        curve = Curve([line["step"] * a_step for line in evaluated], [line["eval_bits_per_byte"] for line in evaluated], twin_of)
-        return LanguageRun(name, about["recipe"]["parameters"], curve, max(line.get("seconds", 0.0) for line in lines), sample)
+        curve = Curve(
+            [line["step"] * a_step for line in evaluated], [line["eval_bits_per_byte"] for line in evaluated], twin_of
+        )
+        return LanguageRun(
+            name, about["recipe"]["parameters"], curve, max(line.get("seconds", 0.0) for line in lines), sample
+        )
 
     @property
     def bits_per_byte(self) -> float:
@@ -52,7 +64,10 @@ class Duel:
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Heads and cells of the table a person reads, the better model first."""
         rows = sorted((self.curved, self.flat), key=lambda run: run.bits_per_byte)
-        cells = [[r.name, f"{r.parameters:,}", f"{r.curve.tokens[-1]:,}", f"{r.bits_per_byte:.3f}", f"{r.seconds:.0f} s"] for r in rows]
+        cells = [
+            [r.name, f"{r.parameters:,}", f"{r.curve.tokens[-1]:,}", f"{r.bits_per_byte:.3f}", f"{r.seconds:.0f} s"]
+            for r in rows
+        ]
         return ["model", "parameters", "tokens read", "bits/byte ↓", "time"], cells
 
     def verdict(self) -> str:
@@ -77,9 +92,16 @@ def add_language(report: Report, text: str, duel: Duel, study: TokenStudy) -> No
         "knowing nothing."
     )
     heads, cells = duel.cells()
-    report.table(heads, cells, highlight=0, caption="At the end, on all of the held-out text. Both trained at the same time on the same machine.")
+    report.table(
+        heads,
+        cells,
+        highlight=0,
+        caption="At the end, on all of the held-out text. Both trained at the same time on the same machine.",
+    )
     report.text(duel.verdict())
-    report.figure(draw_curves({run.name: run.curve for run in runs}), "Learning curves; dashed: the flat twin.", "learning curves")
+    report.figure(
+        draw_curves({run.name: run.curve for run in runs}), "Learning curves; dashed: the flat twin.", "learning curves"
+    )
     for run in runs:
         report.text(f"{run.name} writes: {' '.join(run.sample.split())}")
     report.section(f"Inside {study.name}")
@@ -128,7 +150,10 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
 def save_study(study: TokenStudy, out: str | Path, overwrite: bool = False) -> None:
     """A page where the name ends in .html; else a folder of the page and its pictures."""
     require_page_place(out, overwrite)
-    report = Report(f"Inside {study.name}", f"{len(study.labels):,} tokens, {len(study.stats[study.name].attention_distance)} layers")
+    report = Report(
+        f"Inside {study.name}",
+        f"{len(study.labels):,} tokens, {len(study.stats[study.name].attention_distance)} layers",
+    )
     report.table(["instrument", "found"], study.rows())
     drawn = list(pictures(study))
     for _, figure, caption in drawn:

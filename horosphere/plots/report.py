@@ -68,14 +68,18 @@ class Report:
 
     def text(self, text: str) -> None:
         """Paragraphs, apart by an empty line."""
-        self.parts += [f"<p>{escape(paragraph.strip())}</p>" for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
+        self.parts += [
+            f"<p>{escape(paragraph.strip())}</p>" for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()
+        ]
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """A row of numbers worth reading first, as {name: value}."""
         cards = (f"<div><dt>{escape(name)}</dt><dd>{escape(str(value))}</dd></div>" for name, value in facts.items())
         self.parts.append(f"<dl>{''.join(cards)}</dl>")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], highlight: int | None = None, caption: str = "") -> None:
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], highlight: int | None = None, caption: str = ""
+    ) -> None:
         """Rows of cells; columns of numbers are right-aligned, the row number `highlight` stands out."""
         for row in rows:
             if len(row) != len(columns):
@@ -83,7 +87,10 @@ class Report:
         numeric = [bool(rows) and all(NUMBER.match(str(row[i])) for row in rows) for i in range(len(columns))]
 
         def line(cells: Sequence[str], tag: str, mark: str = "") -> str:
-            inner = (f"<{tag}{' class=number' if n else ''}>{escape(str(cell))}</{tag}>" for cell, n in zip(cells, numeric, strict=True))
+            inner = (
+                f"<{tag}{' class=number' if n else ''}>{escape(str(cell))}</{tag}>"
+                for cell, n in zip(cells, numeric, strict=True)
+            )
             return f"<tr{mark}>{''.join(inner)}</tr>"
 
         body = "\n".join(line(row, "td", " class=best" if i == highlight else "") for i, row in enumerate(rows))
@@ -131,7 +138,9 @@ def _caption(text: str) -> str:
 
 def require_page_place(out: str | Path, overwrite: bool = False) -> None:
     """Complain before the work, not after it."""
-    (require_new_file if _is_page(out) else lambda path, overwrite: require_new_folder(path, overwrite, PAGE))(out, overwrite)
+    (require_new_file if _is_page(out) else lambda path, overwrite: require_new_folder(path, overwrite, PAGE))(
+        out, overwrite
+    )
 
 
 def save_page(report: Report, pictures: Mapping[str, Figure], out: str | Path, overwrite: bool = False) -> list[Path]:

@@ -20,8 +20,20 @@ ACCENT, QUIET = "#0b7285", "#8c98a6"
 # Paul Tol's muted palette: told apart by everyone
 BRANCHES = ("#332288", "#44aa99", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#ddcc77")
 WIDTH = 9.2  # inches; with the page's 96 pixels each, a little under 900
-FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Open Sans", "Arial", "Liberation Sans", "DejaVu Sans")  # the last one comes with matplotlib
-FORMATS = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # no dates: the same picture is the same file
+FONTS = (
+    "Inter",
+    "Source Sans 3",
+    "Helvetica Neue",
+    "Open Sans",
+    "Arial",
+    "Liberation Sans",
+    "DejaVu Sans",
+)  # the last one comes with matplotlib
+FORMATS = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}  # no dates: the same picture is the same file
 
 
 @contextmanager

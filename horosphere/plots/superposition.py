@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONG, WEAK = -5 / 9, 1 / 3  # the γ of the published figures
-PUBLISHED_DENSITIES = (1, 1.811, 3.432, 5.053, 7.485)  # of the series of figure 7b, which are named by their colours there
+PUBLISHED_DENSITIES = (
+    1,
+    1.811,
+    3.432,
+    5.053,
+    7.485,
+)  # of the series of figure 7b, which are named by their colours there
 
 
 def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
@@ -37,14 +43,22 @@ def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
         here, mark = [row for row in rows if row["bias"] == bias], "" if bias == "normal" else f"{bias}-bias"
         for readout in dict.fromkeys(row["readout"] for row in here):
             for name, draw in FIGURES.items():
-                write(draw([row for row in here if row["readout"] == readout]), name, mark, "" if readout == "dot" else readout)
+                write(
+                    draw([row for row in here if row["readout"] == readout]),
+                    name,
+                    mark,
+                    "" if readout == "dot" else readout,
+                )
         write(draw_readouts(here), "readouts", mark)
     return written
 
 
 def draw_loss_against_width(rows: Rows) -> Figure | None:
     """Figure 1: n = 10240, three laws of frequencies, weak and strong superposition."""
-    regimes = {title: settings(rows, n=10240, gamma=gamma) for title, gamma in (("weak: γ = 0.1", 0.1), ("strong: γ = -1", -1.0))}
+    regimes = {
+        title: settings(rows, n=10240, gamma=gamma)
+        for title, gamma in (("weak: γ = 0.1", 0.1), ("strong: γ = -1", -1.0))
+    }
     regimes = {title: found for title, found in regimes.items() if found}
     if not regimes:
         return None
@@ -73,7 +87,9 @@ def draw_represented(rows: Rows) -> Figure | None:
         figure, axes = new_figure(4.4)
         for i, m in enumerate(found[0].widths):
             at = [(s.gamma, s.represented[:, list(s.widths).index(m)].mean()) for s in found if m in s.widths]
-            axes.plot(*np.array(at).T, MARKERS[i] + "-", color=BRANCHES[i], markersize=5, linewidth=1.2, label=f"m = {m}")
+            axes.plot(
+                *np.array(at).T, MARKERS[i] + "-", color=BRANCHES[i], markersize=5, linewidth=1.2, label=f"m = {m}"
+            )
             if (points := published("fig3a").get(str(m))) is not None:
                 _published(axes, points, i)
         axes.set(xlabel="γ: growth to unit norm | decay", ylim=(-0.03, 1.03))
@@ -91,7 +107,13 @@ def draw_weak_exponents(rows: Rows) -> Figure | None:
         _exponents(axes, found, "fig5b")
         widths = found[0].widths.tolist()
         alphas = np.linspace(1.05, 2, 20)
-        axes.plot(alphas, [weak_exponent(f"power:{a:g}", 1000, 1.0, widths) for a in alphas], color=INK, linewidth=1.4, label="weak theory, n = 1000")
+        axes.plot(
+            alphas,
+            [weak_exponent(f"power:{a:g}", 1000, 1.0, widths) for a in alphas],
+            color=INK,
+            linewidth=1.4,
+            label="weak theory, n = 1000",
+        )
         axes.plot(alphas, [weak_asymptote(a) for a in alphas], color=MUTED, linestyle=":", linewidth=1.4, label="α - 1")
         axes.set(xlabel="α of the frequencies i^-α")
         _finish_panel(axes, "weak superposition; hollow: published", "α_m")
@@ -107,7 +129,9 @@ def draw_strong_exponents(rows: Rows) -> Figure | None:
         figure, axes = new_figure(4.4)
         _exponents(axes, found, "fig6e")
         alphas = np.linspace(0, 2, 41)
-        axes.plot(alphas, [strong_exponent(a) for a in alphas], color=INK, linewidth=1.4, label="theory: 1, then 2(α - 1)")
+        axes.plot(
+            alphas, [strong_exponent(a) for a in alphas], color=INK, linewidth=1.4, label="theory: 1, then 2(α - 1)"
+        )
         axes.set(xlabel="α of the frequencies i^-α")
         _finish_panel(axes, "strong superposition; hollow: published", "α_m")
     return figure
@@ -124,7 +148,14 @@ def draw_density(rows: Rows) -> Figure | None:
         for i, gamma in enumerate(gammas):
             here = sorted((s for s in found if s.gamma == gamma and 63 in s.widths), key=lambda s: s.density)
             at = np.array([(s.density, s.losses[:, list(s.widths).index(63)].mean()) for s in here])
-            panels[0].plot(*at.T, MARKERS[i % 10] + "-", color=BRANCHES[i % 9], markersize=5, linewidth=1.2, label=f"γ = {gamma:.2f}")
+            panels[0].plot(
+                *at.T,
+                MARKERS[i % 10] + "-",
+                color=BRANCHES[i % 9],
+                markersize=5,
+                linewidth=1.2,
+                label=f"γ = {gamma:.2f}",
+            )
             for series, points in published("fig7a").items():
                 if abs(float(series) - gamma) < 5e-3:
                     _published(panels[0], points, i)
@@ -140,7 +171,9 @@ def draw_density(rows: Rows) -> Figure | None:
         draw_widths(panels[1], np.array([10, 100]))
         _finish_panel(panels[1], "γ = -0.56; hollow: published", "loss")
         for axes in panels:
-            axes.legend(labelcolor=INK, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the points: they fill the picture
+            axes.legend(
+                labelcolor=INK, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1)
+            )  # beside the points: they fill the picture
     return figure
 
 
@@ -204,7 +237,14 @@ def _exponents(axes: Axes, found: list[Setting], name: str) -> None:
         x, y = np.array([s.alpha for s in here]), np.array([s.fit.exponent for s in here])
         error = np.abs(np.array([[s.fit.low, s.fit.high] for s in here]).T - y)
         axes.errorbar(
-            x, y, np.nan_to_num(error), fmt=MARKERS[i % 10] + "-", color=BRANCHES[i % 9], markersize=5, linewidth=1.2, label=f"γ = {gamma:.2f}"
+            x,
+            y,
+            np.nan_to_num(error),
+            fmt=MARKERS[i % 10] + "-",
+            color=BRANCHES[i % 9],
+            markersize=5,
+            linewidth=1.2,
+            label=f"γ = {gamma:.2f}",
         )
         for series, points in known.items():
             if abs(float(series) - gamma) < 5e-3:
@@ -214,7 +254,9 @@ def _exponents(axes: Axes, found: list[Setting], name: str) -> None:
 def _power_law(axes: Axes, setting: Setting, i: int, label: str) -> None:
     color, fit = BRANCHES[i % len(BRANCHES)], setting.fit
     middle = np.exp(np.log(setting.losses).mean(0))
-    axes.plot(setting.widths, middle, MARKERS[i % 10], color=color, markersize=5, label=f"{label}   α_m = {fit.exponent:.2f}")
+    axes.plot(
+        setting.widths, middle, MARKERS[i % 10], color=color, markersize=5, label=f"{label}   α_m = {fit.exponent:.2f}"
+    )
     axes.plot(setting.widths, fit.scale * setting.widths.astype(float) ** -fit.exponent, color=color, linewidth=1.2)
 
 

@@ -42,13 +42,23 @@ def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
         for i, family in enumerate(dict.fromkeys(table.family.tolist())):
             own = (table.family == family) & (above > 0)
             axes.scatter(
-                table.width[own], above[own], s=24, color=BRANCHES[i % len(BRANCHES)], marker=MARKERS[i % len(MARKERS)], label=family, alpha=0.8
+                table.width[own],
+                above[own],
+                s=24,
+                color=BRANCHES[i % len(BRANCHES)],
+                marker=MARKERS[i % len(MARKERS)],
+                label=family,
+                alpha=0.8,
             )
         draw_widths(axes, table.width)
         hidden = int((above <= 0).sum())
         below = f"; {hidden} of {len(above)} losses below the offset not shown" if hidden else ""
         axes.set(ylabel="loss above the offset of its family and dataset")
-        between = f"{SURE:.0%} over models {fit.bootstrap[0]:.2f} to {fit.bootstrap[1]:.2f}" if len(fit.draws) else "too few sizes for an interval"
+        between = (
+            f"{SURE:.0%} over models {fit.bootstrap[0]:.2f} to {fit.bootstrap[1]:.2f}"
+            if len(fit.draws)
+            else "too few sizes for an interval"
+        )
         axes.set_title(f"α = {fit.exponent:.2f}, {between}{below}", loc="left", fontsize=10.5, fontweight="bold")
         axes.legend(labelcolor=INK)
     return finish(figure, path)
@@ -62,7 +72,15 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
     with style():
         figure, axes = new_figure(4.6)
         others = published("language-overlaps")
-        axes.scatter(others["m"], others["mean_square_overlap"], s=18, color=QUIET, alpha=0.6, linewidths=0, label="published heads")
+        axes.scatter(
+            others["m"],
+            others["mean_square_overlap"],
+            s=18,
+            color=QUIET,
+            alpha=0.6,
+            linewidths=0,
+            label="published heads",
+        )
         for i, (name, head) in enumerate(found.items()):
             color = BRANCHES[i % len(BRANCHES)]
             forms = ((head.raw, "full"), (head.centred, "left"), (head.trimmed, "none"))
@@ -75,7 +93,12 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
         axes.plot(m, 1 / m, color=MUTED, linestyle=":", linewidth=1.4, label="isotropic, 1/m")
         draw_widths(axes, widths)
         axes.set(ylabel="mean square overlap of unit rows")
-        axes.set_title("full: as they are; half: centred; hollow: also without the largest principal components", loc="left", fontsize=9, color=MUTED)
+        axes.set_title(
+            "full: as they are; half: centred; hollow: also without the largest principal components",
+            loc="left",
+            fontsize=9,
+            color=MUTED,
+        )
         axes.legend(labelcolor=INK)
     return finish(figure, path)
 
@@ -90,7 +113,14 @@ def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None
             bins = head.by_frequency.bins
             middle = [np.sqrt(max(b.lowest, 1) * b.highest) for b in bins]
             label = f"{name}   rank correlation {head.by_frequency.correlation:.2f}"
-            axes.errorbar(middle, [b.mean for b in bins], [b.std for b in bins], fmt=MARKERS[i % 10] + "-", color=BRANCHES[i % 9], label=label)
+            axes.errorbar(
+                middle,
+                [b.mean for b in bins],
+                [b.std for b in bins],
+                fmt=MARKERS[i % 10] + "-",
+                color=BRANCHES[i % 9],
+                label=label,
+            )
         axes.set(xscale="log", xlabel="how often the token occurs", ylabel="norm of its row")
         axes.grid()
         axes.legend(labelcolor=INK)
@@ -102,11 +132,22 @@ def draw_width_study(study: WidthStudy, path: str | Path | None = None) -> Figur
     with style():
         figure, panels = new_panels(4.2, 2)
         for axes, (name, label) in zip(
-            panels, (("loss", "nats per token, held-out text"), ("times_isotropic", "overlap of the head · m")), strict=True
+            panels,
+            (("loss", "nats per token, held-out text"), ("times_isotropic", "overlap of the head · m")),
+            strict=True,
         ):
             for i, model in enumerate(study.models):
                 mean, spread = np.array([study.mean(model, width, name) for width in study.widths]).T
-                axes.errorbar(study.widths, mean, spread, fmt=MARKERS[i] + "-", color=BRANCHES[i], markersize=6, linewidth=1.4, label=model)
+                axes.errorbar(
+                    study.widths,
+                    mean,
+                    spread,
+                    fmt=MARKERS[i] + "-",
+                    color=BRANCHES[i],
+                    markersize=6,
+                    linewidth=1.4,
+                    label=model,
+                )
             draw_widths(axes, np.array(study.widths, float))
             axes.set(ylabel=label)
             axes.legend(labelcolor=INK)
@@ -129,4 +170,6 @@ def draw_losses(axes: Axes) -> None:
     """A logarithmic y-axis with plain numbers."""
     axes.set(yscale="log")
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    axes.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else "")  # where a picture spans less than two decades
+    axes.yaxis.set_minor_formatter(
+        lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else ""
+    )  # where a picture spans less than two decades

@@ -21,14 +21,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GAP, LABEL, HEADING = 0.09, 0.2, 0.42  # inches: between panels; above a panel for its label; above a row for what it shows
+GAP, LABEL, HEADING = (
+    0.09,
+    0.2,
+    0.42,
+)  # inches: between panels; above a panel for its label; above a row for what it shows
 HEADS = 4  # of a row
-DECIDED, POWERS = 0.6, (1, 2, 4, 8, 16, 32, 64)  # shares are raised to a power until the largest of a place is so large, in the mean
+DECIDED, POWERS = (
+    0.6,
+    (1, 2, 4, 8, 16, 32, 64),
+)  # shares are raised to a power until the largest of a place is so large, in the mean
 TINT = 0.62  # share of a cluster's colour in a pixel; the rest is the picture, in grey
 HEAT, FULL = "YlOrRd", 6
 SHARP = 200  # pixels an inch of a thumbnail
 FAR = 2.4  # curvature radii from the centre of the disk to the median node: nodes far beyond would all lie on its rim
-COLUMNS, LARGEST, DROP, INDENT = 16, 1.5, 0.3, 0.08  # of a tree: parents of leaves side by side; inches of a thumbnail, between levels; of a column
+COLUMNS, LARGEST, DROP, INDENT = (
+    16,
+    1.5,
+    0.3,
+    0.08,
+)  # of a tree: parents of leaves side by side; inches of a thumbnail, between levels; of a column
 
 
 # -- clusters ---------------------------------------------------------------------------------------------------------
@@ -60,10 +72,18 @@ def _oklab(rgb: np.ndarray) -> np.ndarray:
     """Ottosson's Oklab of sRGB.   (..., 3) -> (..., 3)"""
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     cones = np.array(
-        [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]]
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
     )
     mixed = np.array(
-        [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660]]
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
     )
     return np.cbrt(linear @ cones.T) @ mixed.T
 
@@ -74,7 +94,9 @@ def sharpen(shares: np.ndarray) -> tuple[np.ndarray, int]:
     Soft shares of many centres all blend to the same grey; which is the largest, and by how much more than the next, a power keeps.
     """
     for power in POWERS:
-        sharp = (shares / shares.max(1, keepdims=True)) ** power  # by the largest: the power of small numbers would be 0
+        sharp = (
+            shares / shares.max(1, keepdims=True)
+        ) ** power  # by the largest: the power of small numbers would be 0
         sharp /= sharp.sum(1, keepdims=True)
         if sharp.max(1).mean() >= DECIDED:
             break
@@ -87,11 +109,15 @@ def blend(shares: np.ndarray, cell: tuple[float, float], picture: np.ndarray, sc
     scale: pixels of the picture for each one that the network saw, which `cell` is counted in.
     """
     colors = np.tensordot(shares, palette(len(shares)), (0, 0))
-    rows, columns = (((np.arange(n) + 0.5) / (scale * c)).astype(int) for n, c in zip(picture.shape, cell, strict=False))
+    rows, columns = (
+        ((np.arange(n) + 0.5) / (scale * c)).astype(int) for n, c in zip(picture.shape, cell, strict=False)
+    )
     return TINT * colors[rows][:, columns] + (1 - TINT) * _pale(picture)
 
 
-def draw_clusters(levels: Sequence[ClusterMap], picture: np.ndarray, side: int, path: str | Path | None = None) -> Figure:
+def draw_clusters(
+    levels: Sequence[ClusterMap], picture: np.ndarray, side: int, path: str | Path | None = None
+) -> Figure:
     """The levels of a stage, all heads, beside the picture with the centres where they sit.   picture (H, W, 3) uint8
 
     side: how many pixels high the network saw the picture, which may be drawn finer.
@@ -116,13 +142,17 @@ def draw_clusters(levels: Sequence[ClusterMap], picture: np.ndarray, side: int, 
             for head, shares in enumerate(sharp):
                 row, column = divmod(head, HEADS)
                 place = (column + 1) * (size + GAP) + GAP, top + row * (LABEL + tall + GAP) + LABEL
-                axes = canvas.panel(*place, size, tall, f"head {head + 1}: {spread[head]:.1f} of {level.centres} centres")
+                axes = canvas.panel(
+                    *place, size, tall, f"head {head + 1}: {spread[head]:.1f} of {level.centres} centres"
+                )
                 _show(axes, blend(shares, level.cell, picture, scale), level, scale)
             top += count * (LABEL + tall + GAP)
     return finish(canvas.figure, path)
 
 
-def draw_coarse_to_fine(levels: Sequence[ClusterMap], picture: np.ndarray, side: int, path: str | Path | None = None) -> Figure:
+def draw_coarse_to_fine(
+    levels: Sequence[ClusterMap], picture: np.ndarray, side: int, path: str | Path | None = None
+) -> Figure:
     """The picture, then every level of every stage with the shares of its heads averaged.   picture (H, W, 3) uint8"""
     picture, scale = _floats(picture), len(picture) / side
     size = (WIDTH - (HEADS + 1) * GAP) / HEADS
@@ -138,7 +168,12 @@ def draw_coarse_to_fine(levels: Sequence[ClusterMap], picture: np.ndarray, side:
                 continue
             what, into = _what(level)
             axes = canvas.panel(*place, size, tall, f"into {into}", above=f"Stage {level.stage}: {what}")
-            _show(axes, blend(sharpen(level.shares.mean(0, keepdims=True))[0][0], level.cell, picture, scale), level, scale)
+            _show(
+                axes,
+                blend(sharpen(level.shares.mean(0, keepdims=True))[0][0], level.cell, picture, scale),
+                level,
+                scale,
+            )
     return finish(canvas.figure, path)
 
 
@@ -165,7 +200,15 @@ def _draw_seats(axes: Axes, level: ClusterMap, scale: float, size: float) -> Non
     across = np.sqrt(len(level.seats))
     wide = min(11.0, 0.62 * 72 * size / across)  # typographic points
     y, x = scale * level.seats.T - 0.5
-    axes.scatter(x, y, wide**2, palette(level.centres)[level.seat_centre], edgecolors=PAPER, linewidths=min(1.0, wide / 8), zorder=3)
+    axes.scatter(
+        x,
+        y,
+        wide**2,
+        palette(level.centres)[level.seat_centre],
+        edgecolors=PAPER,
+        linewidths=min(1.0, wide / 8),
+        zorder=3,
+    )
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
@@ -186,7 +229,10 @@ def draw_tree(hierarchy: Hierarchy, picture: np.ndarray, path: str | Path | None
     bands = [range(i, min(i + a_band, tops)) for i in range(0, tops, a_band)]
 
     column = (WIDTH - 2 * GAP) * tops / (a_band * stems)
-    sizes = {level: min(LARGEST / (1 + 0.18 * (depth - 1 - level)), 0.9 * column * 2 ** (level - 1)) for level in range(1, depth)}
+    sizes = {
+        level: min(LARGEST / (1 + 0.18 * (depth - 1 - level)), 0.9 * column * 2 ** (level - 1))
+        for level in range(1, depth)
+    }
     sizes[0] = min(0.8 * column, sizes[1])
     row = {level: LABEL + size * ratio for level, size in sizes.items()}
     band_height = sum(row[level] + DROP for level in range(2, depth)) + row[1] + 2 * row[0] + DROP
@@ -202,7 +248,9 @@ def draw_tree(hierarchy: Hierarchy, picture: np.ndarray, path: str | Path | None
 
         def thumbnail(node: int, middle: float, top: float) -> None:
             size, color = sizes[levels[node]], BRANCHES[branch[node] % len(BRANCHES)]
-            axes = canvas.panel(middle - size / 2, top + LABEL, size, size * ratio, names[node], bold=parents[node] < 0, center=True)
+            axes = canvas.panel(
+                middle - size / 2, top + LABEL, size, size * ratio, names[node], bold=parents[node] < 0, center=True
+            )
             axes.imshow(heat(hierarchy.attention[0, node], _resized(picture, round(SHARP * size))))
             axes.spines[:].set(visible=True, color=color, linewidth=1.4 if levels[node] else 1.0)
             where[node] = middle, top, top + LABEL + size * ratio
@@ -236,7 +284,9 @@ def heat(attention: Tensor, picture: np.ndarray) -> np.ndarray:
 
     Full where it is largest, if that is FULL times its mean or more: a node that looks everywhere alike is pale.
     """
-    fine = F.interpolate(attention[None, None].double().cpu(), picture.shape[:2], mode="bilinear", align_corners=False)[0, 0].numpy()
+    fine = F.interpolate(attention[None, None].double().cpu(), picture.shape[:2], mode="bilinear", align_corners=False)[
+        0, 0
+    ].numpy()
     # the root: a node looks hard at a few places, and others would not be seen
     return _warm(np.sqrt(fine / max(fine.max(), FULL * fine.mean(), 1e-12)), picture)
 
@@ -265,7 +315,9 @@ def draw_nodes(hierarchy: Hierarchy, path: str | Path | None = None) -> Figure:
     names, parents = node_names(hierarchy.parents), hierarchy.parents.cpu().numpy()
     child = np.flatnonzero(parents >= 0)
     branch = [f"branch {names[top]}" for top in np.flatnonzero(parents < 0)[branches(hierarchy.parents)]]
-    inner = [name if level else "" for name, level in zip(names, hierarchy.levels.tolist(), strict=True)]  # leaves lie beside each other
+    inner = [
+        name if level else "" for name, level in zip(names, hierarchy.levels.tolist(), strict=True)
+    ]  # leaves lie beside each other
     edges = np.stack([parents[child], child], 1)
     return draw_disk(seen, m, edges, inner, values=branch, title=title, max_labels=len(names), path=path)
 
@@ -288,7 +340,9 @@ def _resized(picture: np.ndarray, wide: int) -> np.ndarray:
     if wide >= picture.shape[1]:
         return picture
     size = max(1, round(picture.shape[0] * wide / picture.shape[1])), wide
-    return F.interpolate(torch.from_numpy(picture).permute(2, 0, 1)[None], size, mode="area")[0].permute(1, 2, 0).numpy()
+    return (
+        F.interpolate(torch.from_numpy(picture).permute(2, 0, 1)[None], size, mode="area")[0].permute(1, 2, 0).numpy()
+    )
 
 
 class _canvas:
@@ -303,14 +357,31 @@ class _canvas:
         self.under.axis("off")
 
     def panel(
-        self, left: float, top: float, width: float, height: float, label: str, above: str = "", bold: bool = False, center: bool = False
+        self,
+        left: float,
+        top: float,
+        width: float,
+        height: float,
+        label: str,
+        above: str = "",
+        bold: bool = False,
+        center: bool = False,
     ) -> Axes:
         place = left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height
         axes = self.figure.add_axes(place, xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
         x, ha = (left + width / 2, "center") if center else (left, "left")
         weight = "bold" if bold else "normal"
-        self.under.text(x, top - 0.05, label, ha=ha, va="bottom", fontsize=8.5 if bold else 8, color=INK if bold else MUTED, fontweight=weight)
+        self.under.text(
+            x,
+            top - 0.05,
+            label,
+            ha=ha,
+            va="bottom",
+            fontsize=8.5 if bold else 8,
+            color=INK if bold else MUTED,
+            fontweight=weight,
+        )
         if above:
             self.under.text(x, top - 0.05 - 0.16, above, ha=ha, va="bottom", fontsize=8.5, color=INK, fontweight="bold")
         return axes
@@ -330,11 +401,22 @@ class _canvas:
         self.under.text(right, top + HEADING - 0.06, text, ha="right", va="bottom", fontsize=8, color=MUTED)
 
     def line(self, points: Sequence[tuple[float, float]], color: Any) -> None:
-        self.under.plot(*zip(*points, strict=True), color=color, linewidth=1.1, solid_capstyle="round", solid_joinstyle="round", alpha=0.8)
+        self.under.plot(
+            *zip(*points, strict=True),
+            color=color,
+            linewidth=1.1,
+            solid_capstyle="round",
+            solid_joinstyle="round",
+            alpha=0.8,
+        )
 
     def curve(self, start: tuple[float, float], end: tuple[float, float], color: Any) -> None:
         """From above to below, upright at both ends."""
         t = np.linspace(0, 1, 32)
         self.under.plot(
-            start[0] + (end[0] - start[0]) * (3 * t**2 - 2 * t**3), start[1] + (end[1] - start[1]) * t, color=color, linewidth=1.3, alpha=0.8
+            start[0] + (end[0] - start[0]) * (3 * t**2 - 2 * t**3),
+            start[1] + (end[1] - start[1]) * t,
+            color=color,
+            linewidth=1.3,
+            alpha=0.8,
         )

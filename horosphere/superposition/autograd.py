@@ -36,8 +36,17 @@ class AutogradGroup:
 
     def state(self) -> dict[str, Tensor]:
         """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`"""
-        named = {f"{name}.{index}": tensor.to("cpu", copy=True) for index, state in enumerate(self._states) for name, tensor in state.items()}
-        return {**named, "step": torch.tensor(self.step), "summed": self._summed.clone(), "counted": torch.tensor(self._counted)}
+        named = {
+            f"{name}.{index}": tensor.to("cpu", copy=True)
+            for index, state in enumerate(self._states)
+            for name, tensor in state.items()
+        }
+        return {
+            **named,
+            "step": torch.tensor(self.step),
+            "summed": self._summed.clone(),
+            "counted": torch.tensor(self._counted),
+        }
 
     def load(self, state: dict[str, Tensor]) -> None:
         for index, own in enumerate(self._states):
@@ -57,7 +66,9 @@ class AutogradGroup:
         gradients = torch.autograd.grad(value, (W, b))
         factor = self.schedule.factor(self.step)
         with torch.no_grad():
-            for name, gradient, rate in zip(("W", "b"), gradients, (toy.lr * factor, toy.rate_of_bias * factor), strict=True):
+            for name, gradient, rate in zip(
+                ("W", "b"), gradients, (toy.lr * factor, toy.rate_of_bias * factor), strict=True
+            ):
                 weight, mean, square = (state[part].detach() for part in (name, f"{name}_mean", f"{name}_square"))
                 if name == "W":
                     weight.copy_(decay(weight, rate, toy.gamma))

@@ -51,12 +51,20 @@ class CompiledGroup:
             def plans(first: int) -> list[Future[Plan]]:
                 """Batches for the steps from `first` on, one plan a stream, made while the steps before them are trained"""
                 block = max(min(BLOCK, last - first), 0)
-                return [pool.submit(_plan, sampler, first, block, self.schedule.batch) for sampler, _ in self._streams] if block else []
+                return (
+                    [pool.submit(_plan, sampler, first, block, self.schedule.batch) for sampler, _ in self._streams]
+                    if block
+                    else []
+                )
 
             coming = plans(self.step)
             for first in range(self.step, last, BLOCK):
                 ready, coming = [plan.result() for plan in coming], plans(first + BLOCK)
-                work = [(self.runs[index].m, index, plan) for plan, (_, members) in zip(ready, self._streams, strict=True) for index in members]
+                work = [
+                    (self.runs[index].m, index, plan)
+                    for plan, (_, members) in zip(ready, self._streams, strict=True)
+                    for index in members
+                ]
                 work.sort(key=lambda job: -job[0])  # the longest first: none of them is waited for at the end
                 for done in [pool.submit(self._train, index, plan, first) for _, index, plan in work]:
                     done.result()
@@ -71,19 +79,41 @@ class CompiledGroup:
 
     def state(self) -> dict[str, Tensor]:
         """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`"""
-        named = {f"{name}.{index}": tensor for index, state in enumerate(self._states) for name, tensor in state.tensors().items()}
-        return {**named, "step": torch.tensor(self.step), "summed": torch.from_numpy(self._summed.copy()), "counted": torch.tensor(self._counted)}
+        named = {
+            f"{name}.{index}": tensor
+            for index, state in enumerate(self._states)
+            for name, tensor in state.tensors().items()
+        }
+        return {
+            **named,
+            "step": torch.tensor(self.step),
+            "summed": torch.from_numpy(self._summed.copy()),
+            "counted": torch.tensor(self._counted),
+        }
 
     def load(self, state: dict[str, Tensor]) -> None:
         for index, own in enumerate(self._states):
             own.fill({name: state[f"{name}.{index}"] for name in own.tensors()})
-        self.step, self._counted, self._summed = int(state["step"]), int(state["counted"]), state["summed"].numpy().copy()
+        self.step, self._counted, self._summed = (
+            int(state["step"]),
+            int(state["counted"]),
+            state["summed"].numpy().copy(),
+        )
 
     def _train(self, index: int, plan: Plan, first: int) -> None:
         toy, state = self.runs[index], self._states[index]
         factors = np.array([self.schedule.factor(step) for step in range(first, first + len(plan[0]) - 1)])
         rates = np.stack([toy.lr * factors, toy.rate_of_bias * factors], 1)
-        self._summed[index] = _train(*state.arrays, *plan, rates, toy.gamma, PRODUCTS[toy.readout], first, self.schedule.batch, self._summed[index])
+        self._summed[index] = _train(
+            *state.arrays,
+            *plan,
+            rates,
+            toy.gamma,
+            PRODUCTS[toy.readout],
+            first,
+            self.schedule.batch,
+            self._summed[index],
+        )
 
 
 class _State:
@@ -92,7 +122,8 @@ class _State:
     def __init__(self, W: Tensor, b: Tensor):
         W = W.T.contiguous()
         self.arrays = tuple(
-            tensor.numpy() for tensor in (W, b, W.new_zeros(W.shape), W.new_zeros(W.shape), b.new_zeros(b.shape), b.new_zeros(b.shape))
+            tensor.numpy()
+            for tensor in (W, b, W.new_zeros(W.shape), W.new_zeros(W.shape), b.new_zeros(b.shape), b.new_zeros(b.shape))
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -162,23 +193,55 @@ def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _train(W, b, W_mean, W_square, b_mean, b_square, rows, starts, local, values, distinct_at, distinct, rates, gamma, sign, first, size, total):  # type: ignore[no-untyped-def]
+def _train(
+    W,
+    b,
+    W_mean,
+    W_square,
+    b_mean,
+    b_square,
+    rows,
+    starts,
+    local,
+    values,
+    distinct_at,
+    distinct,
+    rates,
+    gamma,
+    sign,
+    first,
+    size,
+    total,
+):  # type: ignore[no-untyped-def]
     """A block of steps of one run. Returns `total` with their losses a sample added, one by one: a sum that no division into blocks changes."""
     dW, db = np.empty_like(W), np.empty_like(b)
     room = _room(W, np.max(distinct_at[1:] - distinct_at[:-1]))
     for k in range(len(rates)):
         here = starts[rows[k] : rows[k + 1] + 1]
-        total += _gradient(W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], sign, size, dW, db, room)
+        total += _gradient(
+            W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], sign, size, dW, db, room
+        )
         _decay(W, rates[k, 0], gamma)
         _adam(W, dW, W_mean, W_square, rates[k, 0], first + k + 1)
-        _adam(b.reshape(1, -1), db.reshape(1, -1), b_mean.reshape(1, -1), b_square.reshape(1, -1), rates[k, 1], first + k + 1)
+        _adam(
+            b.reshape(1, -1),
+            db.reshape(1, -1),
+            b_mean.reshape(1, -1),
+            b_square.reshape(1, -1),
+            rates[k, 1],
+            first + k + 1,
+        )
     return total
 
 
 @compiled
 def _room(W, most):  # type: ignore[no-untyped-def]
     """Memory for `_gradient`, used anew each step: arrays of up to `most` distinct features, then tiles of D x w, m x w, w x m, and w."""
-    D, deep, wide = _up(most, 4), _up(W.shape[0], 4), _up(W.shape[0], 16)  # padded with zeros: products go four by four, rows of W by vectors
+    D, deep, wide = (
+        _up(most, 4),
+        _up(W.shape[0], 4),
+        _up(W.shape[0], 16),
+    )  # padded with zeros: products go four by four, rows of W by vectors
     tile = _tile(W, 0)
     area = max(TILE_BYTES // 4, D * LANES)
     return (
@@ -290,7 +353,12 @@ def _outputs(G, b, starts, local, values, C, db, scratch):  # type: ignore[no-un
         part = zero
         if entries == 1:
             alike = 1
-            while alike < 4 and row + alike < end and starts[row + alike + 1] - starts[row + alike] == 1 and local[e + alike] == local[e]:
+            while (
+                alike < 4
+                and row + alike < end
+                and starts[row + alike + 1] - starts[row + alike] == 1
+                and local[e + alike] == local[e]
+            ):
                 alike += 1
             if alike == 4:  # four rows read and write the same row of G and C
                 x1, x2, x3 = values[e + 1], values[e + 2], values[e + 3]
@@ -368,7 +436,12 @@ def _product(A, B, out):  # type: ignore[no-untyped-def]
             a30, a31, a32, a33 = A[p + 3, q], A[p + 3, q + 1], A[p + 3, q + 2], A[p + 3, q + 3]
             b0, b1, b2, b3 = B[q], B[q + 1], B[q + 2], B[q + 3]
             for i in range(out.shape[1]):
-                x0, x1, x2, x3 = b0[i], b1[i], b2[i], b3[i]  # read once: the compiler cannot know that writing to out leaves B alone
+                x0, x1, x2, x3 = (
+                    b0[i],
+                    b1[i],
+                    b2[i],
+                    b3[i],
+                )  # read once: the compiler cannot know that writing to out leaves B alone
                 o0[i] += a00 * x0 + a01 * x1 + a02 * x2 + a03 * x3
                 o1[i] += a10 * x0 + a11 * x1 + a12 * x2 + a13 * x3
                 o2[i] += a20 * x0 + a21 * x1 + a22 * x2 + a23 * x3
@@ -390,7 +463,12 @@ def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
                 s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
                 s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
                 s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            out[p, q], out[p, q + 1], out[p, q + 2], out[p, q + 3] = out[p, q] + s00, out[p, q + 1] + s01, out[p, q + 2] + s02, out[p, q + 3] + s03
+            out[p, q], out[p, q + 1], out[p, q + 2], out[p, q + 3] = (
+                out[p, q] + s00,
+                out[p, q + 1] + s01,
+                out[p, q + 2] + s02,
+                out[p, q + 3] + s03,
+            )
             p1, p2, p3 = out[p + 1], out[p + 2], out[p + 3]
             p1[q], p1[q + 1], p1[q + 2], p1[q + 3] = p1[q] + s10, p1[q + 1] + s11, p1[q + 2] + s12, p1[q + 3] + s13
             p2[q], p2[q + 1], p2[q + 2], p2[q + 3] = p2[q] + s20, p2[q + 1] + s21, p2[q + 2] + s22, p2[q + 3] + s23

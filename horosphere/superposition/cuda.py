@@ -87,7 +87,12 @@ def _narrow_shapes(runs: int, n: int, m: int, batch: int, precision: str) -> Sha
 
 def _wide_shapes(runs: int, n: int, m: int, capacity: int, entries: int, precision: str) -> Shapes:
     kind, N, M = PRECISIONS[precision], _up(n, ROUND), _up(m, 16)
-    shapes: Shapes = {"H": ((capacity, M), kind), "G": ((capacity, N), kind), "dH": ((capacity, M), torch.float32), "dW": ((N, M), torch.float32)}
+    shapes: Shapes = {
+        "H": ((capacity, M), kind),
+        "G": ((capacity, N), kind),
+        "dH": ((capacity, M), torch.float32),
+        "dW": ((N, M), torch.float32),
+    }
     shapes |= dict.fromkeys(("db_share", "loss_share"), ((capacity // BIN, N), torch.float32))
     shapes |= {"length": ((N,), torch.float32), "seen": ((entries,), torch.float32)}
     if kind != torch.float32:
@@ -112,7 +117,9 @@ def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = "fp16") -> 
         if m <= NARROW:
             total += _bytes(_narrow_shapes(len(some), n, m, batch, precision))
         else:
-            total += _bytes(_wide_shapes(len(some), n, m, max(_capacity(toy, batch) for toy in some), slots * batch, precision))
+            total += _bytes(
+                _wide_shapes(len(some), n, m, max(_capacity(toy, batch) for toy in some), slots * batch, precision)
+            )
     return total
 
 
@@ -167,14 +174,18 @@ class _Streams:
 class _Runs(ABC):
     """Runs of one width: their state, stacked."""
 
-    def __init__(self, runs: Sequence[Toy], members: list[int], streams: _Streams, table: Tensor, precision: str, shapes: Shapes):
+    def __init__(
+        self, runs: Sequence[Toy], members: list[int], streams: _Streams, table: Tensor, precision: str, shapes: Shapes
+    ):
         self.members, self.streams, self.table, self.precision = members, streams, table, precision
         self.n, self.m, self.sign = runs[0].n, runs[0].m, PRODUCTS[runs[0].readout]
         self.N, self.M = _up(self.n, ROUND), _up(self.m, 16)
         self.input_precision = "ieee" if precision == "fp32" else "tf32"
         self.at = _allocated(shapes, table.device)
         self.operand = self.at.get("operand", self.at["W"])
-        self.rates = torch.tensor([(toy.lr, toy.rate_of_bias, toy.gamma) for toy in runs], dtype=torch.float32, device=table.device)
+        self.rates = torch.tensor(
+            [(toy.lr, toy.rate_of_bias, toy.gamma) for toy in runs], dtype=torch.float32, device=table.device
+        )
         starts: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}  # runs of one seed start alike
         self.at["b"].fill_(-1.0)
         for k, toy in enumerate(runs):
@@ -198,8 +209,23 @@ class _Runs(ABC):
 
 
 class _Narrow(_Runs):
-    def __init__(self, runs: Sequence[Toy], members: list[int], places: list[int], streams: _Streams, table: Tensor, precision: str):
-        super().__init__(runs, members, streams, table, precision, _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision))
+    def __init__(
+        self,
+        runs: Sequence[Toy],
+        members: list[int],
+        places: list[int],
+        streams: _Streams,
+        table: Tensor,
+        precision: str,
+    ):
+        super().__init__(
+            runs,
+            members,
+            streams,
+            table,
+            precision,
+            _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision),
+        )
         self.places = torch.tensor(places, dtype=torch.int32, device=table.device)
         self.width = max(16, int(triton.next_power_of_2(self.m)))
         # the best of a dozen at every width on an H200; without tensor cores (fp32) operands live in registers
@@ -207,7 +233,11 @@ class _Narrow(_Runs):
 
     def advance(self) -> None:
         at, of = self.at, self.streams.at
-        rows, runs, how = _up(self.streams.batch, ROUND), len(self.places), (self.input_precision, self.width, BIN, self.steps, self.stages)
+        rows, runs, how = (
+            _up(self.streams.batch, ROUND),
+            len(self.places),
+            (self.input_precision, self.width, BIN, self.steps, self.stages),
+        )
         kernels.to_samples[(runs * (rows // BIN),)](
             self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, at["b"], at["H"], at["dH"],
             self.streams.batch, self.N, self.M, rows, self.streams.slots, self.sign, *how,
@@ -221,7 +251,14 @@ class _Narrow(_Runs):
 
 class _Wide(_Runs):
     def __init__(
-        self, runs: Sequence[Toy], members: list[int], places: list[int], streams: _Streams, table: Tensor, precision: str, overflow: Tensor
+        self,
+        runs: Sequence[Toy],
+        members: list[int],
+        places: list[int],
+        streams: _Streams,
+        table: Tensor,
+        precision: str,
+        overflow: Tensor,
     ):
         self.capacities = [_capacity(toy, streams.batch) for toy in runs]
         entries = streams.slots * streams.batch
@@ -248,7 +285,9 @@ class _Wide(_Runs):
             tile, step, 8, num_warps=warps, num_stages=3,
         )  # fmt: skip
         entries = (of["start"], of["entry_row"], of["entry_feature"], of["entry_value"])
-        kernels.scatter[(triton.cdiv(self.entries, 256),)](*entries, G, at["seen"], stream, batch, capacity, self.N, slots, self.N // BIN, 256)
+        kernels.scatter[(triton.cdiv(self.entries, 256),)](
+            *entries, G, at["seen"], stream, batch, capacity, self.N, slots, self.N // BIN, 256
+        )
         _product(G, operand, dH)
         if self.sign < 0:
             dH[:, 0].neg_()
@@ -311,7 +350,9 @@ class CudaGroup:
         self._parts: list[_Runs] = []
         for m in sorted({toy.m for toy in runs}):
             members = [index for index, toy in enumerate(runs) if toy.m == m]
-            members.sort(key=lambda index: streams[_stream_of(runs[index])])  # neighbours share a batch, and find it in the cache
+            members.sort(
+                key=lambda index: streams[_stream_of(runs[index])]
+            )  # neighbours share a batch, and find it in the cache
             some, places = [runs[index] for index in members], [streams[_stream_of(runs[index])] for index in members]
             if m <= NARROW:
                 part: _Runs = _Narrow(some, members, places, self._streams, table, precision)
@@ -353,7 +394,9 @@ class CudaGroup:
     def _summed(self) -> Tensor:
         """(R,) loss per sample, added up over the steps since last asked"""
         if self._overflow.item():
-            raise RuntimeError(f"a batch had more nonempty samples than the mean and {SIGMAS} standard deviations: its last ones were lost")
+            raise RuntimeError(
+                f"a batch had more nonempty samples than the mean and {SIGMAS} standard deviations: its last ones were lost"
+            )
         sums = torch.zeros(len(self.runs), dtype=torch.float64)
         for part in self._parts:
             sums[part.members] = part.at["loss"].sum(1).cpu() / self.schedule.batch
@@ -365,7 +408,10 @@ class CudaGroup:
         for part in self._parts:
             for name in STATE:
                 stack = part.own(part.at[name]).cpu()
-                found |= {f"{name}.{member}": stack[k].clone(memory_format=torch.contiguous_format) for k, member in enumerate(part.members)}
+                found |= {
+                    f"{name}.{member}": stack[k].clone(memory_format=torch.contiguous_format)
+                    for k, member in enumerate(part.members)
+                }
         return found
 
     def load(self, state: dict[str, Tensor]) -> None:

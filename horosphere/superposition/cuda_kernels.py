@@ -21,7 +21,9 @@ def _drawn(seed, sample, draw, step):  # type: ignore[no-untyped-def]
     """Of one draw: 63 random bits, and a value U(0, 2)"""
     none = sample * 0
     w0, w1, w2, _w3 = tl.philox(seed, sample, draw, none + step, none)
-    return (((w0.to(tl.uint64) << 32) | w1.to(tl.uint64)) >> 1).to(tl.int64), (w2 >> 8).to(tl.float32) * (2.0 / 16777216.0)
+    return (((w0.to(tl.uint64) << 32) | w1.to(tl.uint64)) >> 1).to(tl.int64), (w2 >> 8).to(tl.float32) * (
+        2.0 / 16777216.0
+    )
 
 
 @triton.jit
@@ -133,7 +135,9 @@ def _encoded(  # type: ignore[no-untyped-def]
     for k in range(slots):
         i = tl.load(index_ptr + k * batch + sample, mask=live, other=-1)
         x = tl.load(value_ptr + k * batch + sample, mask=live, other=0.0)
-        h += x[:, None] * tl.load(W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & (column < M)[None, :], other=0.0)
+        h += x[:, None] * tl.load(
+            W_ptr + i[:, None] * M + column[None, :], mask=(i >= 0)[:, None] & (column < M)[None, :], other=0.0
+        )
     return _turned(h, column, SIGN)
 
 
@@ -278,7 +282,9 @@ def to_features(  # type: ignore[no-untyped-def]
         here = live[:, None] & inside[None, :]
         h = tl.load(H_ptr + s[:, None] * M + column[None, :], mask=here, other=0.0).to(tl.float32)
         dh = tl.load(dH_ptr + s[:, None] * M + column[None, :], mask=here, other=0.0)
-        a = tl.sum(h * tl.load(W_ptr + j[:, None] * M + column[None, :], mask=here, other=0.0), 1) + tl.load(b_ptr + j, mask=live, other=0.0)
+        a = tl.sum(h * tl.load(W_ptr + j[:, None] * M + column[None, :], mask=here, other=0.0), 1) + tl.load(
+            b_ptr + j, mask=live, other=0.0
+        )
         delta = tl.where(a > 0, -2 * x, 0.0)
         fall = (i[:, None] == j[None, :]) & live[None, :]
         dw = tl.dot(fall.to(tl.float32), delta[:, None] * h + x[:, None] * dh, dw, input_precision=PRECISION)
@@ -298,7 +304,20 @@ def to_features(  # type: ignore[no-untyped-def]
     rate = factor * tl.load(rate_ptr + run * 3)
     w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
     w = _decayed(w, tl.sqrt(tl.sum(w * w, 1))[:, None], rate, tl.load(rate_ptr + run * 3 + 2))
-    _store_step(W_ptr, operand_ptr, mean_ptr, square_ptr, place, inside[None, :], w, dw / batch, rate, correction1, correction2, COPY)
+    _store_step(
+        W_ptr,
+        operand_ptr,
+        mean_ptr,
+        square_ptr,
+        place,
+        inside[None, :],
+        w,
+        dw / batch,
+        rate,
+        correction1,
+        correction2,
+        COPY,
+    )
     rate = factor * tl.load(rate_ptr + run * 3 + 1)
     b, b_mean, b_square = _adam(b, db / batch, b_mean, b_square, rate, correction1, correction2)
     tl.store(b_mean_ptr + run * N + i, b_mean)
@@ -413,7 +432,20 @@ def finish(  # type: ignore[no-untyped-def]
     rate = factor * tl.load(rate_ptr)
     w = tl.load(W_ptr + place, mask=inside[None, :], other=0.0)
     w = _decayed(w, tl.load(length_ptr + i)[:, None], rate, tl.load(rate_ptr + 2))
-    _store_step(W_ptr, operand_ptr, mean_ptr, square_ptr, place, inside[None, :], w, dw / batch, rate, correction1, correction2, COPY)
+    _store_step(
+        W_ptr,
+        operand_ptr,
+        mean_ptr,
+        square_ptr,
+        place,
+        inside[None, :],
+        w,
+        dw / batch,
+        rate,
+        correction1,
+        correction2,
+        COPY,
+    )
     if tl.program_id(1) == 0:
         tiles = tl.cdiv(tl.minimum(tl.load(rows_ptr + stream), capacity), TILE)
         for tile in range(tiles):

@@ -34,7 +34,9 @@ def overlaps(W: Tensor, rows: Tensor | None = None) -> tuple[float, float]:
     W, fourth, size = W.float(), 0.0, max(1, PAIRS_AT_ONCE // nu)
     for start in range(0, nu, size):
         block = W[start : start + size] @ W.T
-        block[:, start : start + size].fill_diagonal_(0)  # a row with itself: one up to rounding, which would drown small variances
+        block[:, start : start + size].fill_diagonal_(
+            0
+        )  # a row with itself: one up to rounding, which would drown small variances
         fourth += block.square_().square_().sum(dtype=torch.float64).item()
     return mean, max(fourth / pairs - mean**2, 0.0)  # where all overlaps are equal only rounding is left
 

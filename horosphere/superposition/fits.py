@@ -16,7 +16,10 @@ SURE = 0.95  # of every interval here
 FEW_SEEDS = 5  # below, a bootstrap over seeds is too narrow to trust
 FEW_SIZES = 5  # below, α, A and an offset can be traded for each other: predictions are guesses
 FREE = "1/m^α"  # the law that is fitted; beside it: 1/m, and N for m
-EXPONENTS = (0.01, 8.0)  # where α is looked for; near either end the law is a logarithm or a step, and no loss says which
+EXPONENTS = (
+    0.01,
+    8.0,
+)  # where α is looked for; near either end the law is a logarithm or a step, and no loss says which
 
 
 # -- the toy model: L = scale/m^α -------------------------------------------------------------------------------------
@@ -34,7 +37,9 @@ class PowerLaw:
     r_squared: float
 
 
-def power_law(widths: Sequence[float] | np.ndarray, losses: Sequence[float] | np.ndarray, bootstrap: int = 2000, seed: int = 0) -> PowerLaw:
+def power_law(
+    widths: Sequence[float] | np.ndarray, losses: Sequence[float] | np.ndarray, bootstrap: int = 2000, seed: int = 0
+) -> PowerLaw:
     """Least squares on logarithms.   (W,), (W,) or (seeds, W) -> PowerLaw
 
     The interval is a bootstrap over seeds: it tells how chance moves the slope over these widths, not whether a power law is the right curve.
@@ -42,7 +47,9 @@ def power_law(widths: Sequence[float] | np.ndarray, losses: Sequence[float] | np
     """
     m, loss = np.asarray(widths, np.float64), np.atleast_2d(np.asarray(losses, np.float64))
     if m.ndim != 1 or loss.ndim != 2 or loss.shape[1] != len(m):
-        raise UserError(f"losses of shape {np.shape(losses)} for {np.size(m)} widths: give (widths,) or (seeds, widths)")
+        raise UserError(
+            f"losses of shape {np.shape(losses)} for {np.size(m)} widths: give (widths,) or (seeds, widths)"
+        )
     if len(np.unique(m)) < 2:
         raise UserError("a slope needs losses at two different widths or more")
     for name, values in (("widths", m), ("losses", loss)):
@@ -69,7 +76,9 @@ def power_law(widths: Sequence[float] | np.ndarray, losses: Sequence[float] | np
     else:
         low, high, how = math.nan, math.nan, "no interval: one seed at two widths"
     scale = math.exp(middle - slope * np.log(m).mean())
-    return PowerLaw(float(-slope), scale, float(low), float(high), how, float(1 - rest / total) if total > 0 else math.nan)
+    return PowerLaw(
+        float(-slope), scale, float(low), float(high), how, float(1 - rest / total) if total > 0 else math.nan
+    )
 
 
 def _tails() -> tuple[float, float]:
@@ -96,7 +105,14 @@ class Losses:
     def rows(self, chosen: np.ndarray) -> Losses:
         """Some of the rows, by mask or index."""
         parameters = None if self.parameters is None else self.parameters[chosen]
-        return Losses(self.family[chosen], self.dataset[chosen], self.width[chosen], self.loss[chosen], self.model[chosen], parameters)
+        return Losses(
+            self.family[chosen],
+            self.dataset[chosen],
+            self.width[chosen],
+            self.loss[chosen],
+            self.model[chosen],
+            parameters,
+        )
 
     def groups(self) -> tuple[list[tuple[str, str]], np.ndarray]:
         """The (family, dataset) pairs, and which of them each row belongs to."""
@@ -121,20 +137,35 @@ def read_losses(path: str | Path) -> Losses:
     reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
     for column in ("family", "dataset", "m", "loss"):
         if column not in reader.fieldnames:
-            raise UserError(f"{path}: no column {column} (it has {', '.join(reader.fieldnames) or 'none'}). Add it: family,dataset,m,loss.")
-    rows = [({name: (cell or "").strip() for name, cell in row.items() if isinstance(name, str)}, reader.line_num) for row in reader]
+            raise UserError(
+                f"{path}: no column {column} (it has {', '.join(reader.fieldnames) or 'none'}). Add it: family,dataset,m,loss."
+            )
+    rows = [
+        ({name: (cell or "").strip() for name, cell in row.items() if isinstance(name, str)}, reader.line_num)
+        for row in reader
+    ]
     if not rows:
         raise UserError(f"{path}: no rows below the header. Give one a loss.")
     for row, line in rows:
         for column in ("family", "dataset", *["model"] * ("model" in reader.fieldnames)):
             if not row[column]:
                 raise UserError(f"{path} line {line}: column {column} is empty. Fill it in, or remove the line.")
-    numbers = {c: np.array([_positive(path, line, c, row[c]) for row, line in rows]) for c in ("m", "loss", "N") if c in reader.fieldnames}
+    numbers = {
+        c: np.array([_positive(path, line, c, row[c]) for row, line in rows])
+        for c in ("m", "loss", "N")
+        if c in reader.fieldnames
+    }
     texts = {c: np.array([row[c] for row, _ in rows]) for c in ("family", "dataset", "model") if c in reader.fieldnames}
-    model = texts["model"] if "model" in texts else np.array([f"{family} {m:g}" for family, m in zip(texts["family"], numbers["m"], strict=True)])
+    model = (
+        texts["model"]
+        if "model" in texts
+        else np.array([f"{family} {m:g}" for family, m in zip(texts["family"], numbers["m"], strict=True)])
+    )
     found = Losses(texts["family"], texts["dataset"], numbers["m"], numbers["loss"], model, numbers.get("N"))
     if len(np.unique(found.width)) == 1:
-        raise UserError(f"{path}: column m is {found.width[0]:g} in every row. A law of width needs three widths or more.")
+        raise UserError(
+            f"{path}: column m is {found.width[0]:g} in every row. A law of width needs three widths or more."
+        )
     return found
 
 
@@ -165,7 +196,9 @@ class WidthFit:
     mse: float
     profile: tuple[float, float]
     bootstrap: tuple[float, float]
-    left_out: dict[str, float]  # law -> root mean square error in nats on models it has not seen; NaN where no model can be left out
+    left_out: dict[
+        str, float
+    ]  # law -> root mean square error in nats on models it has not seen; NaN where no model can be left out
     draws: np.ndarray  # (resamples, 2 + offsets): exponent, scale and offsets of each
     errors: np.ndarray  # of this law on models it has not seen: (rows that can be left out,)
     table: Losses
@@ -188,7 +221,9 @@ def fit_widths(table: Losses, bootstrap: int = 1000, seed: int = 0) -> WidthFit:
     if scale <= 0:
         raise UserError("the losses do not fall with width: there is no law of this form to fit")
     spare = len(table) - len(groups) - 2
-    few = len(np.unique(table.width)) < FEW_SIZES  # then nearly every draw that can be fitted is the table itself, and would look like certainty
+    few = (
+        len(np.unique(table.width)) < FEW_SIZES
+    )  # then nearly every draw that can be fitted is the table itself, and would look like certainty
     draws = _resampled(table, len(groups), 0 if few else bootstrap, seed)
     low, high = np.quantile(draws[:, 0], _tails()) if len(draws) else (math.nan, math.nan)
     errors = _left_out(table)
@@ -199,7 +234,9 @@ def fit_widths(table: Losses, bootstrap: int = 1000, seed: int = 0) -> WidthFit:
         mse=float(np.square(table.loss - law.predicted(alpha, scale, offsets)).mean()),
         profile=_profile(law, alpha, spare),
         bootstrap=(float(low), float(high)),
-        left_out={name: float(np.sqrt(np.square(off).mean())) if len(off) else math.nan for name, off in errors.items()},
+        left_out={
+            name: float(np.sqrt(np.square(off).mean())) if len(off) else math.nan for name, off in errors.items()
+        },
         draws=draws,
         errors=errors[FREE],
         table=table,
@@ -227,9 +264,19 @@ def predict(fit: WidthFit, width: float, family: str, dataset: str) -> Predictio
     loss = fit.scale * width**-fit.exponent + fit.offsets[family, dataset]
     seen = np.unique(fit.table.width[(fit.table.family == family) & (fit.table.dataset == dataset)])
     if fit.sizes < FEW_SIZES:
-        return Prediction(loss, None, None, f"a guess: {fit.sizes} sizes cannot tell the exponent from the offset, so there is no interval")
+        return Prediction(
+            loss,
+            None,
+            None,
+            f"a guess: {fit.sizes} sizes cannot tell the exponent from the offset, so there is no interval",
+        )
     if not len(fit.errors):
-        return Prediction(loss, None, None, "a guess: no model can be left out to see how the law does without it, so there is no interval")
+        return Prediction(
+            loss,
+            None,
+            None,
+            "a guess: no model can be left out to see how the law does without it, so there is no interval",
+        )
     curves = fit.draws[:, 1] * width ** -fit.draws[:, 0] + fit.draws[:, 2 + groups.index((family, dataset))]
     low, high = np.nanquantile(curves[:, None] + fit.errors, _tails())
     note = f"{SURE:.0%} interval for one new model, if the law holds"
@@ -244,13 +291,17 @@ def predict(fit: WidthFit, width: float, family: str, dataset: str) -> Predictio
 class _Law:
     """L = A·(x/x0)^-α + B_g with row weights; x0, the geometric mean, keeps A and B apart in size."""
 
-    def __init__(self, x: np.ndarray, loss: np.ndarray, group: np.ndarray, groups: int, weight: np.ndarray | None = None):
+    def __init__(
+        self, x: np.ndarray, loss: np.ndarray, group: np.ndarray, groups: int, weight: np.ndarray | None = None
+    ):
         self.log = np.log(x) - np.log(x).mean()
         self.middle = float(np.log(x).mean())
         self.loss, self.group = loss, group
         self.weight = np.ones(len(x)) if weight is None else weight
         self.member = np.eye(groups)[group] * self.weight[:, None]  # (rows, groups)
-        self.share = self.member / np.maximum(self.member.sum(0), 1e-300)  # an empty group has the mean 0, and no rows that would ask for it
+        self.share = self.member / np.maximum(
+            self.member.sum(0), 1e-300
+        )  # an empty group has the mean 0, and no rows that would ask for it
         self.centred = loss - (loss @ self.share)[group]
 
     def _basis(self, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -288,7 +339,9 @@ class _Law:
 def _contrasts(width: np.ndarray, group: np.ndarray) -> int:
     """Differences of loss that tell about width, once each group's offset is free. A and α need two."""
     at = (width[:, None] == np.unique(width)).astype(float)
-    return int(np.linalg.matrix_rank(np.concatenate([at[group == g] - at[group == g].mean(0) for g in np.unique(group)])))
+    return int(
+        np.linalg.matrix_rank(np.concatenate([at[group == g] - at[group == g].mean(0) for g in np.unique(group)]))
+    )
 
 
 def _profile(law: _Law, alpha: float, spare: int) -> tuple[float, float]:
@@ -303,7 +356,9 @@ def _profile(law: _Law, alpha: float, spare: int) -> tuple[float, float]:
     def over(a: float) -> float:
         return float(law.rss(np.array([a]))[0] - limit)
 
-    low, high = (brentq(over, *sorted((end, alpha)), xtol=1e-6) if over(end) > 0 > over(alpha) else end for end in EXPONENTS)
+    low, high = (
+        brentq(over, *sorted((end, alpha)), xtol=1e-6) if over(end) > 0 > over(alpha) else end for end in EXPONENTS
+    )
     return low, high
 
 
@@ -314,8 +369,14 @@ def _resampled(table: Losses, groups: int, times: int, seed: int) -> np.ndarray:
     random, draws = np.random.default_rng(seed), np.empty((times, 2 + groups))
     for draw in draws:
         drawn = np.zeros(len(table), bool)
-        while not drawn.any() or _contrasts(table.width[drawn], group[drawn]) < 2:  # a draw with nothing to fit is drawn again
-            picks = [random.choice(own, len(own)) for family in families for own in [np.unique(model[table.family == family])]]
+        while (
+            not drawn.any() or _contrasts(table.width[drawn], group[drawn]) < 2
+        ):  # a draw with nothing to fit is drawn again
+            picks = [
+                random.choice(own, len(own))
+                for family in families
+                for own in [np.unique(model[table.family == family])]
+            ]
             weight = np.bincount(np.concatenate(picks), minlength=model.max() + 1)[model].astype(float)
             drawn = weight > 0
         law = _Law(table.width, table.loss, group, groups, weight)
@@ -346,7 +407,9 @@ def _left_out(table: Losses) -> dict[str, np.ndarray]:
 
 def _models(table: Losses) -> np.ndarray:
     """A number for the model of each row; names are told apart within their family."""
-    return np.unique(np.stack([table.family.astype(str), table.model.astype(str)]), axis=1, return_inverse=True)[1].ravel()
+    return np.unique(np.stack([table.family.astype(str), table.model.astype(str)]), axis=1, return_inverse=True)[
+        1
+    ].ravel()
 
 
 # -- Chinchilla: from parameters to width -----------------------------------------------------------------------------
@@ -362,7 +425,9 @@ class WidthExponent:
     growth_error: float
 
 
-def width_exponent(parameters: np.ndarray, widths: np.ndarray, alpha_n: float = 0.35, error: float = 0.02) -> WidthExponent:
+def width_exponent(
+    parameters: np.ndarray, widths: np.ndarray, alpha_n: float = 0.35, error: float = 0.02
+) -> WidthExponent:
     """The exponent in width that an exponent in parameters, α_N ± error, stands for in a family of models.   (K,), (K,) -> WidthExponent
 
     The defaults are Chinchilla's; `published("chinchilla")` has its models.

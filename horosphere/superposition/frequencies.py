@@ -34,7 +34,9 @@ def frequencies(law: str, n: int, density: float) -> np.ndarray:
     p = weights * (density / total)
     if p[0] > 1 + EXACT:
         most = math.floor(total / weights[0] * 1e6) / 1e6
-        raise UserError(f"{law} with n = {n} at density {density:g}: the first feature would be on with p = {p[0]:.6g} > 1; use at most {most:.8g}")
+        raise UserError(
+            f"{law} with n = {n} at density {density:g}: the first feature would be on with p = {p[0]:.6g} > 1; use at most {most:.8g}"
+        )
     return np.where(p > 1 - EXACT, 1.0, p)
 
 
@@ -66,7 +68,9 @@ def _number(law: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0 or (value == 0 and law.startswith("exponential")):
-        raise UserError(f'{law}: "{text}" is no number that this law can take; write e.g. power:1.25 or exponential:400')
+        raise UserError(
+            f'{law}: "{text}" is no number that this law can take; write e.g. power:1.25 or exponential:400'
+        )
     return value
 
 

@@ -58,12 +58,16 @@ def head(model: str | Path) -> Head:
         found = files.find(EMBEDDINGS)
     if found is None:
         kind = ", ".join(files.config.get("architectures") or [str(files.config.get("model_type"))])
-        raise UserError(f"{model}: {kind} has no head that predicts tokens. Give a causal language model, saved with its head.")
+        raise UserError(
+            f"{model}: {kind} has no head that predicts tokens. Give a causal language model, saved with its head."
+        )
     rows, dims = files.shape(found)
     known = min(rows, _vocabulary(files) or rows)
     weight = files.read(found, known)
     if not weight.is_floating_point():
-        raise UserError(f"{model}: {found} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. Give the model as it was trained.")
+        raise UserError(
+            f"{model}: {found} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. Give the model as it was trained."
+        )
     tensor, note = found, ""
     if (projection := files.find(PROJECTIONS)) is not None:
         through = files.read(projection).float()
@@ -90,7 +94,9 @@ def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
         try:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(name.removeprefix(HUB))
         except Exception as error:  # the library raises whatever it runs into: names, files, connections
-            raise UserError(f"{name}: its tokenizer cannot be read ({_line(error)}). Check the name and the connection.") from error
+            raise UserError(
+                f"{name}: its tokenizer cannot be read ({_line(error)}). Check the name and the connection."
+            ) from error
     else:
         tokenizer = load_tokenizer(name)
     tokens = text_tokens(source, tokenizer)
@@ -117,7 +123,9 @@ class _Files:
     def shape(self, name: str) -> tuple[int, int]:
         shape = self._slice(name).get_shape()
         if len(shape) != 2:
-            raise UserError(f"{self.model}: {name} has shape {tuple(shape)}, not (vocabulary, dimensions): no head this can read")
+            raise UserError(
+                f"{self.model}: {name} has shape {tuple(shape)}, not (vocabulary, dimensions): no head this can read"
+            )
         return shape[0], shape[1]
 
     def read(self, name: str, rows: int | None = None) -> Tensor:
@@ -128,11 +136,15 @@ class _Files:
         from safetensors import SafetensorError
 
         if (file := self.fetch(self.holder[name])) is None:
-            raise UserError(f"{self.model}: {self.holder[name]} is missing, which holds {name}. Copy or fetch the model again.")
+            raise UserError(
+                f"{self.model}: {self.holder[name]} is missing, which holds {name}. Copy or fetch the model again."
+            )
         try:
             return _handle(file).get_slice(name)
         except SafetensorError as error:
-            raise UserError(f"{file}: {name} is not in it, whatever the index says. Copy or fetch the model again.") from error
+            raise UserError(
+                f"{file}: {name} is not in it, whatever the index says. Copy or fetch the model again."
+            ) from error
 
 
 def _open(model: str) -> _Files:
@@ -141,7 +153,9 @@ def _open(model: str) -> _Files:
     else:
         folder = Path(model)
         if not folder.is_dir():
-            raise UserError(f"{model}: no such folder. Give the folder of a model, or {HUB}NAME for one on Hugging Face.")
+            raise UserError(
+                f"{model}: no such folder. Give the folder of a model, or {HUB}NAME for one on Hugging Face."
+            )
 
         def fetch(name: str) -> Path | None:
             return folder / name if (folder / name).is_file() else None
@@ -164,9 +178,13 @@ def _hub(model: str) -> Fetch:
         try:
             return Path(hf_hub_download(model.removeprefix(HUB), name))
         except Exception as error:  # the library raises whatever it runs into: names, permissions, connections
-            if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):  # the latter: no connection, and no copy
+            if isinstance(error, EntryNotFoundError) and not isinstance(
+                error, LocalEntryNotFoundError
+            ):  # the latter: no connection, and no copy
                 return None
-            raise UserError(f"{model}: {name} cannot be fetched ({_line(error)}). Check the name, your access to it and the connection.") from error
+            raise UserError(
+                f"{model}: {name} cannot be fetched ({_line(error)}). Check the name, your access to it and the connection."
+            ) from error
 
     return fetch
 
@@ -176,8 +194,12 @@ def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
     from horosphere.train.engine import RUN, last_checkpoint
 
     if (about := fetch(RUN)) is None:
-        raise UserError(f"{folder}: no model (it has neither config.json nor {RUN}). Give a folder made by save_pretrained or `horosphere train`.")
-    if not isinstance(recipe := _json(about).get("recipe"), dict) or not isinstance(config := recipe.get("config"), dict):
+        raise UserError(
+            f"{folder}: no model (it has neither config.json nor {RUN}). Give a folder made by save_pretrained or `horosphere train`."
+        )
+    if not isinstance(recipe := _json(about).get("recipe"), dict) or not isinstance(
+        config := recipe.get("config"), dict
+    ):
         raise UserError(f"{about}: no run of a language model, which alone has a head. Give another folder.")
     parts = sorted(last_checkpoint(folder).glob("model-*.safetensors"))
     holder = {name: str(part.relative_to(folder)) for part in parts for name in _handle(part).keys()}  # noqa: SIM118 (a handle, not a dict)
@@ -189,10 +211,16 @@ def _holder(model: str, fetch: Fetch) -> dict[str, str]:
     if (single := fetch(WEIGHTS)) is not None:
         return dict.fromkeys(_handle(single).keys(), WEIGHTS)
     if (index := fetch(f"{WEIGHTS}.index.json")) is None:
-        raise UserError(f"{model}: no {WEIGHTS}. Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened.")
+        raise UserError(
+            f"{model}: no {WEIGHTS}. Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened."
+        )
     files = _json(index).get("weight_map")
-    if not isinstance(files, dict) or not all(isinstance(file, str) and Path(file).name == file for file in files.values()):
-        raise UserError(f"{index}: a damaged index (no weight_map of tensors to files beside it). Save or fetch the model again.")
+    if not isinstance(files, dict) or not all(
+        isinstance(file, str) and Path(file).name == file for file in files.values()
+    ):
+        raise UserError(
+            f"{index}: a damaged index (no weight_map of tensors to files beside it). Save or fetch the model again."
+        )
     return files
 
 
@@ -245,7 +273,9 @@ def _vocabulary(files: _Files) -> int | None:
             ids = [len(vocabulary) - 1] if isinstance(vocabulary, list) else list(vocabulary.values())
             return max(ids + [token["id"] for token in content.get("added_tokens", [])]) + 1
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{file}: a damaged tokenizer ({_line(error)}). Save it again with save_pretrained.") from error
+            raise UserError(
+                f"{file}: a damaged tokenizer ({_line(error)}). Save it again with save_pretrained."
+            ) from error
     size = _setting(files.config, "vocab_size")
     return size if isinstance(size, int) and size > 0 else None
 
@@ -300,7 +330,9 @@ class HeadGeometry:
 
 
 @torch.no_grad()
-def head_geometry(W: Tensor, counts: np.ndarray | None = None, dims: int | None = None, components: int | None = None) -> HeadGeometry:
+def head_geometry(
+    W: Tensor, counts: np.ndarray | None = None, dims: int | None = None, components: int | None = None
+) -> HeadGeometry:
     """Overlaps, effective dimension and norms of the rows of W (V, d), exact: (|ŴᵀŴ|² - V)/(V(V - 1)) in O(V d²), never V x V.
 
     dims: that the rows can fill, when fewer than d. components: of `trimmed`; d/100, at least one, unless given.
@@ -310,7 +342,9 @@ def head_geometry(W: Tensor, counts: np.ndarray | None = None, dims: int | None 
     dims = W.shape[1] if dims is None else dims
     components = max(1, dims // 100) if components is None else components
     if not 0 < components < dims:
-        raise UserError(f"{components} principal components out of {dims} dimensions: take at least one, and leave at least one")
+        raise UserError(
+            f"{components} principal components out of {dims} dimensions: take at least one, and leave at least one"
+        )
     norms = torch.cat([part.double().norm(dim=1) for part in _parts(W)])
     if not norms.isfinite().all():
         raise UserError(f"row {int((~norms.isfinite()).nonzero()[0])} of the head is not finite: the model is damaged")

@@ -116,7 +116,9 @@ def settings(rows: Rows, **wanted: Any) -> list[Setting]:
         widths = [m for m in widths if all((seed, m) in runs for seed in seeds)]
         if len(widths) < 2:
             continue
-        losses, represented = (np.array([[runs[seed, m][name] for m in widths] for seed in seeds], float) for name in ("loss", "phi_half"))
+        losses, represented = (
+            np.array([[runs[seed, m][name] for m in widths] for seed in seeds], float) for name in ("loss", "phi_half")
+        )
         if np.isfinite(losses).all() and (losses > 0).all():
             found.append(
                 Setting(

@@ -50,7 +50,9 @@ class Batches:
         entries = slice(self.starts[low], self.starts[high])
         row = np.repeat(np.arange(high - low), np.diff(self.starts[low : high + 1]))
         x = torch.zeros(high - low, self.n)
-        x[torch.from_numpy(row), torch.from_numpy(self.features[entries]).long()] = torch.from_numpy(self.values[entries])
+        x[torch.from_numpy(row), torch.from_numpy(self.features[entries]).long()] = torch.from_numpy(
+            self.values[entries]
+        )
         return x
 
 
@@ -72,7 +74,9 @@ class Sampler:
         self.sometimes = np.flatnonzero((p > 0) & (p < 1))
         rates = -np.log1p(-p[self.sometimes])
         total = rates.sum()
-        at_most = pdtr(np.arange(int(total + 12 * np.sqrt(total)) + 50), total)  # P(events <= k), far into the rounding of the last
+        at_most = pdtr(
+            np.arange(int(total + 12 * np.sqrt(total)) + 50), total
+        )  # P(events <= k), far into the rounding of the last
         self.count_bounds = _fixed_point(at_most[at_most < 1])
         self.feature_bounds = _fixed_point(np.cumsum(rates)[:-1] / total)
 
@@ -87,7 +91,9 @@ class Sampler:
         ends = np.cumsum(events)
         row = np.repeat(np.arange(steps * size), events)  # of each event, over all batches
         draw = np.arange(len(row)) - (ends - events)[row] + 1
-        feature = np.searchsorted(self.feature_bounds, _fraction(words := self._words(row, draw, sample, step, purpose)), "right")
+        feature = np.searchsorted(
+            self.feature_bounds, _fraction(words := self._words(row, draw, sample, step, purpose)), "right"
+        )
         feature, word = self.sometimes[feature] if len(self.sometimes) else feature, words[2]
         if len(self.always):
             on = np.repeat(np.arange(steps * size), len(self.always))
@@ -95,7 +101,9 @@ class Sampler:
             row, feature = np.concatenate([row, on]), np.concatenate([feature, self.always[order]])
             word = np.concatenate([word, self._words(on, ALWAYS + order, sample, step, purpose)[2]])
 
-        entry, kept = np.unique(row * self.n + feature, return_index=True)  # sorted by row and feature; of equals the first
+        entry, kept = np.unique(
+            row * self.n + feature, return_index=True
+        )  # sorted by row and feature; of equals the first
         row, feature = np.divmod(entry, self.n)
         active = np.bincount(row, minlength=steps * size)
         nonempty = active > 0
@@ -104,7 +112,9 @@ class Sampler:
         values = (word[kept] >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-23)
         return Batches(self.n, size, rows, starts, feature.astype(np.int32), values)
 
-    def _words(self, row: np.ndarray, draw: np.ndarray, sample: np.ndarray, step: np.ndarray, purpose: int) -> tuple[np.ndarray, ...]:
+    def _words(
+        self, row: np.ndarray, draw: np.ndarray, sample: np.ndarray, step: np.ndarray, purpose: int
+    ) -> tuple[np.ndarray, ...]:
         return philox((sample[row], draw.astype(np.uint64), step[row], np.full(len(row), purpose, np.uint64)), self.key)
 
 
@@ -112,7 +122,10 @@ def philox(counter: tuple[np.ndarray, ...], key: tuple[int, int]) -> tuple[np.nd
     """Philox4x32-10 (Salmon et al. 2011): four random words for four words of counter and two of key, 32 bits each held in uint64."""
     c0, c1, c2, c3 = counter
     for turn in range(10):
-        k0, k1 = (np.uint64((part + turn * weyl) & 0xFFFFFFFF) for part, weyl in zip(key, (0x9E3779B9, 0xBB67AE85), strict=True))
+        k0, k1 = (
+            np.uint64((part + turn * weyl) & 0xFFFFFFFF)
+            for part, weyl in zip(key, (0x9E3779B9, 0xBB67AE85), strict=True)
+        )
         product0, product2 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
         c0, c1, c2, c3 = (product2 >> HALF) ^ c1 ^ k0, product2 & WORD, (product0 >> HALF) ^ c3 ^ k1, product0 & WORD
     return c0, c1, c2, c3

@@ -78,12 +78,18 @@ def sweep(
         raise UserError("an empty grid: there is nothing to train")
     if roomy := [toy for toy in runs if toy.m > toy.n]:
         n, m = roomy[0].n, roomy[0].m
-        raise UserError(f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; lower the widths")
+        raise UserError(
+            f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; lower the widths"
+        )
     if parquet and importlib.util.find_spec("pyarrow") is None:
-        raise UserError("results.parquet needs pyarrow, which is not installed: pip install pyarrow, or take results.csv")
+        raise UserError(
+            "results.parquet needs pyarrow, which is not installed: pip install pyarrow, or take results.csv"
+        )
     for stream in streams(runs):
         Sampler(*stream)  # complains about impossible frequencies now, and not in the middle of the night
-    grid = json.loads(json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)}))
+    grid = json.loads(
+        json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)})
+    )
     rows = _finished(out, grid, resume, overwrite)
     chunk, state, spent = _checkpoint(out, grid)
     if rows.keys() >= set(chunk):  # killed after its rows were written, before the checkpoint went
@@ -101,11 +107,20 @@ def sweep(
             if state:
                 group.load(state)
             keep = _Keeper(out, grid, chunk, spent, save_every_s)
-            losses = _train(group, schedule, keep, asked, partial(_tell, update, len(rows) * schedule.steps, len(chunk)))
+            losses = _train(
+                group, schedule, keep, asked, partial(_tell, update, len(rows) * schedule.steps, len(chunk))
+            )
             found = _measure(members, group.state(), device)
             seconds = round(keep.seconds() / len(chunk), 3)
             for index, toy, loss, measured in zip(chunk, members, losses, found, strict=True):
-                rows[index] = {**asdict(toy), "steps": schedule.steps, "batch": schedule.batch, **measured, "train_loss": loss, "seconds": seconds}
+                rows[index] = {
+                    **asdict(toy),
+                    "steps": schedule.steps,
+                    "batch": schedule.batch,
+                    **measured,
+                    "train_loss": loss,
+                    "seconds": seconds,
+                }
             _write(out, grid, rows, parquet)
             (out / CHECKPOINT).unlink(missing_ok=True)
             chunk, state, spent = [], {}, 0.0
@@ -133,13 +148,18 @@ def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | Non
 
             return CompiledGroup(runs, schedule, jobs=jobs)
         if not quiet:
-            print("numba is not installed, so this takes some twenty times longer: pip install 'horosphere[superposition]'", file=sys.stderr)
+            print(
+                "numba is not installed, so this takes some twenty times longer: pip install 'horosphere[superposition]'",
+                file=sys.stderr,
+            )
     from horosphere.superposition.autograd import AutogradGroup
 
     return AutogradGroup(runs, schedule, device)
 
 
-def _chunk(runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: str, memory_gb: float | None) -> list[int]:
+def _chunk(
+    runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: str, memory_gb: float | None
+) -> list[int]:
     """The next runs to train together: of one n and read-out, streams kept together, as many as the memory takes (but at least one)."""
     first = runs[waiting[0]]
     alike = [index for index in waiting if (runs[index].n, runs[index].readout) == (first.n, first.readout)]
@@ -150,7 +170,11 @@ def _chunk(runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: 
     low, high = 1, len(ordered)
     while low < high:  # need grows with the number of runs
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if need([runs[index] for index in ordered[:middle]], schedule) <= memory_gb * 1e9 else (low, middle - 1)
+        low, high = (
+            (middle, high)
+            if need([runs[index] for index in ordered[:middle]], schedule) <= memory_gb * 1e9
+            else (low, middle - 1)
+        )
     return ordered[:low]
 
 
@@ -164,7 +188,9 @@ def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], fl
         from horosphere.superposition import cpu
 
         return cpu.memory
-    return lambda runs, schedule: sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n  # the graph of one run
+    return lambda runs, schedule: (
+        sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n
+    )  # the graph of one run
 
 
 def _train(group: Group, schedule: Schedule, keep: "_Keeper", asked: Callable[[], bool], update: Update) -> list[float]:
@@ -194,10 +220,14 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
     for stream, members in streams(runs).items():
         count, size = EVALUATED
         batches = Sampler(*stream).batches(0, count, size, EVALUATION)
-        weights = [(state[f"W.{index}"].to(device), state[f"b.{index}"].to(device), runs[index].readout) for index in members]
+        weights = [
+            (state[f"W.{index}"].to(device), state[f"b.{index}"].to(device), runs[index].readout) for index in members
+        ]
         for index, (W, b, _), loss in zip(members, weights, _losses(weights, batches, device), strict=True):
             mean, variance = overlaps(W)
-            directions = int((torch.linalg.vector_norm(W.double(), dim=-1) > 0).sum())  # the rows that `overlaps` counts
+            directions = int(
+                (torch.linalg.vector_norm(W.double(), dim=-1) > 0).sum()
+            )  # the rows that `overlaps` counts
             strong, _ = overlaps(W, torch.linalg.vector_norm(W, dim=-1) > 1)
             rows[index] = {
                 "loss": loss,
@@ -215,7 +245,10 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
 def _losses(weights: Sequence[tuple[Tensor, Tensor, str]], batches: Batches, device: str) -> list[float]:
     """Mean loss a sample of each (W, b, readout). Samples without an active feature all cost Σ ReLU(preactivation(0))²: counted, not computed."""
     samples, rows = batches.size * (len(batches.rows) - 1), len(batches.starts) - 1
-    silent = [(samples - rows) * preactivation(W.new_zeros(W.shape[1]), W, b, readout).relu().square().sum().double() for W, b, readout in weights]
+    silent = [
+        (samples - rows) * preactivation(W.new_zeros(W.shape[1]), W, b, readout).relu().square().sum().double()
+        for W, b, readout in weights
+    ]
     block = max(1, OUTPUTS_AT_ONCE // batches.n)
     for low in range(0, rows, block):
         x = batches.dense_rows(low, min(low + block, rows)).to(device)
@@ -270,12 +303,18 @@ def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, 
             about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
             found, rows = about["grid"], {int(index): row for index, row in about["rows"].items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(f"{out / ABOUT}: damaged ({' '.join(str(error).split())}); start again with --overwrite") from error
+            raise UserError(
+                f"{out / ABOUT}: damaged ({' '.join(str(error).split())}); start again with --overwrite"
+            ) from error
         if found != grid:
-            raise UserError(f"{out} holds a sweep over another grid ({_difference(found, grid)}): give the same grid, or another --out")
+            raise UserError(
+                f"{out} holds a sweep over another grid ({_difference(found, grid)}): give the same grid, or another --out"
+            )
         return rows
     if not overwrite and (out / ABOUT).is_file():
-        raise UserError(f"{out} holds a sweep already: pass --resume to go on with it, --overwrite to start again, or choose another --out")
+        raise UserError(
+            f"{out} holds a sweep already: pass --resume to go on with it, --overwrite to start again, or choose another --out"
+        )
     if not (out.is_dir() and not any(out.iterdir())):  # an empty folder is as good as a new one
         require_new_folder(out, overwrite, mark=ABOUT)
     for name in (CHECKPOINT, RESULTS, PARQUET):
@@ -309,16 +348,24 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
             about = file.metadata() or {}
             if about["grid"] != _mark(grid):
                 raise ValueError("it belongs to another grid")
-            return json.loads(about["chunk"]), {name: file.get_tensor(name) for name in file.keys()}, float(about["seconds"])  # noqa: SIM118
+            return (
+                json.loads(about["chunk"]),
+                {name: file.get_tensor(name) for name in file.keys()},
+                float(about["seconds"]),
+            )  # noqa: SIM118
     except (OSError, ValueError, LookupError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: a damaged checkpoint ({reason}); delete this file, and its runs start again") from error
+        raise UserError(
+            f"{path}: a damaged checkpoint ({reason}); delete this file, and its runs start again"
+        ) from error
 
 
 def _write(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
     """The table first: sweep.json says which rows are done, and must not promise more than there is."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    ordered = [{name: rows[index].get(name) for name in names} for index in sorted(rows)]  # a sweep begun by an older version lacks a column
+    ordered = [
+        {name: rows[index].get(name) for name in names} for index in sorted(rows)
+    ]  # a sweep begun by an older version lacks a column
     if ordered:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")

@@ -24,7 +24,9 @@ def weak_exponent(law: str, n: int, density: float, widths: Sequence[int]) -> fl
     """α_m of `weak_loss` with as many features represented as there are dimensions: minus its log-log slope over the widths."""
     m = np.unique(widths)
     if len(m) < 2 or m[0] < 1 or m[-1] >= n:
-        raise UserError(f"widths {', '.join(map(str, widths))}: a slope needs two different ones between 1 and n - 1 = {n - 1}")
+        raise UserError(
+            f"widths {', '.join(map(str, widths))}: a slope needs two different ones between 1 and n - 1 = {n - 1}"
+        )
     return float(-np.polyfit(np.log(m), np.log(weak_loss(frequencies(law, n, density), m)), 1)[0])
 
 

@@ -12,7 +12,10 @@ from horosphere.nn.linear import hyperplane_logits
 
 BIASES = ("normal", "zero")
 READOUTS = ("dot", "lorentz", "distance")
-PRODUCTS = {"dot": 1.0, "lorentz": -1.0}  # read-outs that are products of h and W_i, and the sign of the first term: compiled kernels know them
+PRODUCTS = {
+    "dot": 1.0,
+    "lorentz": -1.0,
+}  # read-outs that are products of h and W_i, and the sign of the first term: compiled kernels know them
 GRIDS = ("a", "b", "c", "small")
 WIDTHS = (10, 15, 25, 39, 63, 100)  # of the published grids at n = 1000
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
@@ -51,7 +54,9 @@ class Toy:
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed {self.seed}: must lie between 0 and 2^63 - 1")
         if not (0 < self.lr < math.inf and 0 < self.rate_of_bias < math.inf and math.isfinite(self.gamma)):
-            raise UserError(f"lr {self.lr}, bias_lr {self.bias_lr}, gamma {self.gamma}: rates must be positive, all must be finite")
+            raise UserError(
+                f"lr {self.lr}, bias_lr {self.bias_lr}, gamma {self.gamma}: rates must be positive, all must be finite"
+            )
 
     @property
     def rate_of_bias(self) -> float:
@@ -71,9 +76,13 @@ class Schedule:
         if self.steps < 1 or self.batch < 1:
             raise UserError(f"{self.steps} steps of {self.batch} samples: both must be positive")
         if not 0 <= self.warmup < self.steps:
-            raise UserError(f"a warm-up of {self.warmup} steps in a run of {self.steps}: it must be shorter than the run")
+            raise UserError(
+                f"a warm-up of {self.warmup} steps in a run of {self.steps}: it must be shorter than the run"
+            )
         if not 0 <= self.final <= 1:
-            raise UserError(f"final {self.final}: the share of the learning rate that is left at the end lies between 0 and 1")
+            raise UserError(
+                f"final {self.final}: the share of the learning rate that is left at the end lies between 0 and 1"
+            )
 
     def factor(self, step: int) -> float:
         """Share of the peak learning rate in a step, counted from 0: (step + 1)/warmup, then final + (1 - final)(1 + cos πs)/2."""
@@ -135,10 +144,14 @@ def grid(name: str, seeds: int = 1) -> tuple[list[Toy], Schedule]:
         widths = tuple(2**k for k in range(3, 11))
         points = [(law, 1.0, gamma) for law in ("power:1.2", "exponential:400", "linear") for gamma in (-1.0, 0.1)]
         runs = _runs(10240, widths, points, seeds)
-        return [replace(toy, lr=0.02 * (8 / toy.m) ** 0.25, bias_lr=2 / toy.m) for toy in runs], Schedule(steps=40_000, batch=8192)
+        return [replace(toy, lr=0.02 * (8 / toy.m) ** 0.25, bias_lr=2 / toy.m) for toy in runs], Schedule(
+            steps=40_000, batch=8192
+        )
     if name == "small":
         points = [(law, 1.0, gamma) for law in ("power:0.5", "power:1.5") for gamma in (-5 / 9, 1 / 3)]
-        return _runs(1000, WIDTHS, points, seeds), Schedule(steps=8000, batch=1024, warmup=800)  # fewer steps give smaller exponents
+        return _runs(1000, WIDTHS, points, seeds), Schedule(
+            steps=8000, batch=1024, warmup=800
+        )  # fewer steps give smaller exponents
     raise UserError(f"grid {name}: choose from {', '.join(GRIDS)}")
 
 

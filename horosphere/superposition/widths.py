@@ -61,7 +61,9 @@ class WidthStudy:
         """L = A/m^α + B with one α and A, and an offset a geometry; None with fewer than three widths."""
         if len(self.widths) < 3:
             return None
-        columns = {name: np.array([getattr(row, name) for row in self.rows]) for name in ("model", "width", "seed", "loss")}
+        columns = {
+            name: np.array([getattr(row, name) for row in self.rows]) for name in ("model", "width", "seed", "loss")
+        }
         names = np.array([f"{row.model} {row.width} {row.seed}" for row in self.rows])
         text = np.full(len(self.rows), "validation text")
         return fit_widths(Losses(columns["model"], text, columns["width"].astype(float), columns["loss"], names))
@@ -115,15 +117,29 @@ def study_widths(
     base = LanguageRecipe.read(recipe, settings)
     head_dim = helm_config(base.model, **base.config).head_dim
     if wrong := [width for width in widths if width % head_dim]:
-        raise UserError(f"width {wrong[0]}: it must be a multiple of head_dim = {head_dim}; choose another, or set head_dim=")
+        raise UserError(
+            f"width {wrong[0]}: it must be a multiple of head_dim = {head_dim}; choose another, or set head_dim="
+        )
     base.corpus(quiet)  # tokenised once, before several processes want it
     out, trainings = Path(out), []
     for seed in range(base.engine.seed, base.engine.seed + seeds):
         for width in sorted(set(widths), reverse=True):  # the longest first
-            sizes = [f"hidden_size={width}", f"num_attention_heads={width // head_dim}", f"intermediate_size={INNER * width}", f"seed={seed}"]
+            sizes = [
+                f"hidden_size={width}",
+                f"num_attention_heads={width // head_dim}",
+                f"intermediate_size={INNER * width}",
+                f"seed={seed}",
+            ]
             for geometry, name in GEOMETRIES.items():
                 chosen = [*settings, *sizes, f"geometry={geometry}"]
-                trainings.append(Training(Entrant(f"{name} {width}", recipe), chosen, out / f"{name.lower()}-{width}-{seed}", base.engine.steps))
+                trainings.append(
+                    Training(
+                        Entrant(f"{name} {width}", recipe),
+                        chosen,
+                        out / f"{name.lower()}-{width}-{seed}",
+                        base.engine.steps,
+                    )
+                )
     with progress("training", sum(t.steps for t in trainings), quiet) as update:
         run_all(trainings, jobs, device, overwrite, update)
     found = WidthStudy([_row(training, _width_of(training)) for training in trainings])
@@ -142,7 +158,9 @@ def _row(training: Training, width: int) -> WidthRow:
     geometry = head_geometry(found.weight, dims=found.dims)
     return WidthRow(
         model=training.entrant.name.partition(" ")[0],
-        geometry=next(setting.partition("=")[2] for setting in reversed(training.settings) if setting.startswith("geometry=")),
+        geometry=next(
+            setting.partition("=")[2] for setting in reversed(training.settings) if setting.startswith("geometry=")
+        ),
         width=width,
         seed=about["training"]["seed"],
         parameters=about["recipe"]["parameters"],

@@ -28,7 +28,15 @@ STATE = "state.json"
 NAME = re.compile(r"step-(\d{8,})")
 
 
-def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, notes: dict[str, Any], keep: int) -> Path:
+def save(
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    world: World,
+    notes: dict[str, Any],
+    keep: int,
+) -> Path:
     """Write checkpoint `step` below `folder`, then remove all but the newest `keep`. Every process must call it; `notes` go into state.json."""
     target, aside = folder / f"step-{step:08d}", folder / f".step-{step:08d}.partial"
     reshard(model)
@@ -43,7 +51,9 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
                 for key in part:
                     full = whole(tensors[key].detach())
                     if world.is_main:
-                        gathered[key] = full.to("cpu", copy=True).contiguous()  # a copy: safetensors refuses tensors that share memory
+                        gathered[key] = full.to(
+                            "cpu", copy=True
+                        ).contiguous()  # a copy: safetensors refuses tensors that share memory
                 files[name] = world.from_main(partial(_write_tensors, aside / name, gathered))
         versions = {"horosphere": __version__, "torch": torch.__version__, "python": platform.python_version()}
         state = {"step": step, "processes": world.size, "versions": versions, "files": files, **notes}
@@ -79,7 +89,13 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def restore(path: Path, model: nn.Module, world: World, optimizer: torch.optim.Optimizer | None = None, recipe: str | None = None) -> dict[str, Any]:
+def restore(
+    path: Path,
+    model: nn.Module,
+    world: World,
+    optimizer: torch.optim.Optimizer | None = None,
+    recipe: str | None = None,
+) -> dict[str, Any]:
     """Put a checkpoint into a model (and its optimizer), in place; returns state.json. All of it is checked before anything changes.
 
     `recipe`: the fingerprint that state.json must have, for who continues a run.
@@ -121,7 +137,9 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
         for slot, value in optimizer.state.get(p, {}).items():
             if value is not None:
                 if not isinstance(value, Tensor):
-                    raise TypeError(f"{type(optimizer).__name__} keeps {slot} of {name} as {type(value).__name__}; checkpoints hold tensors only")
+                    raise TypeError(
+                        f"{type(optimizer).__name__} keeps {slot} of {name} as {type(value).__name__}; checkpoints hold tensors only"
+                    )
                 found[f"{slot}.{name}"] = value
     return found
 
@@ -172,7 +190,9 @@ def _finish(aside: Path, target: Path, state: dict[str, Any], keep: int) -> None
     aside.rename(target)
     _sync_folder(target.parent)
     for old in sorted(_checkpoints(target.parent), key=_step_of)[:-keep]:
-        going = old.with_name(f".{old.name}.partial")  # first out of sight: half removed, it must not pass for a checkpoint
+        going = old.with_name(
+            f".{old.name}.partial"
+        )  # first out of sight: half removed, it must not pass for a checkpoint
         old.rename(going)
         shutil.rmtree(going)
 
@@ -213,7 +233,10 @@ def _checked(
     there = {name: (dtype, shape) for name, (_, dtype, shape) in layout.items() if name.startswith("model:")}
     for name in (*here, *there):
         if here.get(name) != there.get(name):
-            said = [f"{dtype} {tuple(shape)}" if dtype else "absent" for dtype, shape in (there.get(name, ("", [])), here.get(name, ("", [])))]
+            said = [
+                f"{dtype} {tuple(shape)}" if dtype else "absent"
+                for dtype, shape in (there.get(name, ("", [])), here.get(name, ("", [])))
+            ]
             raise _foreign(path, f"{name.removeprefix('model:')} is {said[0]} there and {said[1]} here")
     for name, (_, _, shape) in layout.items():
         kind, _, rest = name.partition(":")
@@ -231,7 +254,9 @@ class _Files:
         from safetensors import safe_open
 
         self.layout = layout
-        self.handles = {file: safe_open(path / file, framework="pt") for file in {entry[0] for entry in layout.values()}}
+        self.handles = {
+            file: safe_open(path / file, framework="pt") for file in {entry[0] for entry in layout.values()}
+        }
 
     def read(self, name: str) -> Tensor | None:
         if not self.layout:
@@ -262,4 +287,6 @@ def _damaged(file: Path, reason: object) -> UserError:
 
 
 def _foreign(path: Path, reason: str) -> UserError:
-    return UserError(f"{path}: a checkpoint of another run ({reason}); resume with the recipe it was trained with, or start a new run")
+    return UserError(
+        f"{path}: a checkpoint of another run ({reason}); resume with the recipe it was trained with, or start a new run"
+    )

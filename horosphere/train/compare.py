@@ -12,7 +12,10 @@ from horosphere.train.config import EmbedConfig
 from horosphere.train.embed import Embedded, embed
 
 MOST_NODES = 10_000  # are ranked, against all; more change the third digit and take minutes on a CPU
-BETTER: dict[str, Literal["low", "high"]] = {"mean rank": "low", "mAP": "high"}  # what is compared, and which way is good
+BETTER: dict[str, Literal["low", "high"]] = {
+    "mean rank": "low",
+    "mAP": "high",
+}  # what is compared, and which way is good
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Comparison:
     def rival(self) -> Row | None:
         """Whom the best answers to: flat space; where that is the best, the first that still beats it somewhere, else the runner-up."""
         others = self.rows[1:]
-        wanted = [r for r in others if r.geometry == "euclidean"] or [r for r in others if self.best.geometry == "euclidean" and wins(r, self.best)]
+        wanted = [r for r in others if r.geometry == "euclidean"] or [
+            r for r in others if self.best.geometry == "euclidean" and wins(r, self.best)
+        ]
         return next(iter(wanted or others), None)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
@@ -61,7 +66,10 @@ class Comparison:
             return f"{row.mean(metric):.{digits}f}{spread}"
 
         heads = ["geometry", "dim", "mean rank ↓", "mAP ↑", "time"]
-        return heads, [[r.geometry, str(self.config.dim), cell(r, "mean rank", 2), cell(r, "mAP", 3), f"{r.seconds:.1f} s"] for r in self.rows]
+        return heads, [
+            [r.geometry, str(self.config.dim), cell(r, "mean rank", 2), cell(r, "mAP", 3), f"{r.seconds:.1f} s"]
+            for r in self.rows
+        ]
 
     def verdict(self) -> str:
         """What the table says, and no more than it says."""
@@ -69,10 +77,14 @@ class Comparison:
         if rival is None:
             return f"{self.seeds} {'seeds' if self.seeds > 1 else 'seed'} of one geometry: nothing to compare."
         if self.seeds < 2:
-            return f"1 seed: {best.geometry} has the highest mAP, but one run says nothing about chance. Pass --seeds 3."
+            return (
+                f"1 seed: {best.geometry} has the highest mAP, but one run says nothing about chance. Pass --seeds 3."
+            )
         flat = next((r for r in self.rows if r.geometry == "euclidean"), None)
         pays = flat is None or any(wins(r, flat) for r in self.rows)
-        return f"{self.seeds} seeds. {_between(best, rival)}" + ("" if pays else " Curvature does not pay on this data.")
+        return f"{self.seeds} seeds. {_between(best, rival)}" + (
+            "" if pays else " Curvature does not pay on this data."
+        )
 
 
 def wins(a: Row, b: Row) -> list[str]:
@@ -111,7 +123,11 @@ def compare(
         metrics: dict[str, list[float]] = {m: [] for m in BETTER}
         for seed in range(seeds):
             note = f"{name}, seed {seed + 1} of {seeds}"
-            tick = (lambda epoch, loss, done=done, note=note: progress(done + epoch, f"{note}, {loss}")) if progress else None
+            tick = (
+                (lambda epoch, loss, done=done, note=note: progress(done + epoch, f"{note}, {loss}"))
+                if progress
+                else None
+            )
             result = embed(graph, replace(config, geometry=name, seed=config.seed + seed), device, tick)
             score = reconstruction(result.points, result.manifold, relations, nodes=MOST_NODES, device=device)
             metrics["mean rank"].append(score.mean_rank)

@@ -14,8 +14,17 @@ from horosphere.train.progress import progress
 from horosphere.train.trainings import Entrant, Training, run_all, spread
 
 RESULTS = "results.json"
-SHOWN = {"top1": ("top-1 ↑", 4), "top5": ("top-5 ↑", 4), "coarse": ("coarse ↑", 4), "tree_error": ("tree error ↓", 3)}  # metric: head, digits
-LEVELS = {"E + E": ("euclidean", "euclidean"), "H + H": ("lorentz", "lorentz"), "H + E": ("lorentz", "euclidean")}  # window level, patch level
+SHOWN = {
+    "top1": ("top-1 ↑", 4),
+    "top5": ("top-5 ↑", 4),
+    "coarse": ("coarse ↑", 4),
+    "tree_error": ("tree error ↓", 3),
+}  # metric: head, digits
+LEVELS = {
+    "E + E": ("euclidean", "euclidean"),
+    "H + H": ("lorentz", "lorentz"),
+    "H + E": ("lorentz", "euclidean"),
+}  # window level, patch level
 FLAT = ("E + E", "without Hi-Mapper")
 
 
@@ -24,7 +33,11 @@ def entrants(recipe: str, settings: Sequence[str] = ()) -> list[Entrant]:
     from horosphere.train.images import ImageRecipe
 
     if ImageRecipe.read(recipe, settings).tree is not None:
-        kinds = {"Hi-Mapper": (), "Hi-Mapper, flat loss": ("tree.geometry=euclidean",), "without Hi-Mapper": ("tree=none",)}
+        kinds = {
+            "Hi-Mapper": (),
+            "Hi-Mapper, flat loss": ("tree.geometry=euclidean",),
+            "without Hi-Mapper": ("tree=none",),
+        }
         return [Entrant(name, recipe, changes) for name, changes in kinds.items()]
     return [Entrant(name, recipe, (f"window_geometry={w}", f"patch_geometry={p}")) for name, (w, p) in LEVELS.items()]
 
@@ -54,7 +67,8 @@ class ImageComparison:
         rows = []
         for row in self.rows:
             cells = [
-                f"{row.mean(name):.{digits}f}" + (f" ± {spread(row.metrics[name]):.{digits}f}" if self.seeds > 1 else "")
+                f"{row.mean(name):.{digits}f}"
+                + (f" ± {spread(row.metrics[name]):.{digits}f}" if self.seeds > 1 else "")
                 for name, (_, digits) in shown.items()
             ]
             rows.append([row.name, f"{row.parameters:,}", *cells, f"{row.images_per_second:,.0f}"])
@@ -64,9 +78,13 @@ class ImageComparison:
         """What the table says, and no more than it says."""
         if self.seeds < 2:
             return f"1 seed: {self.rows[0].name} has the highest top-1, but one run says nothing about chance. Pass --seeds 3."
-        flat, curved = (next(row for row in self.rows if (row.name in FLAT) is wanted) for wanted in (True, False))  # the best of each
+        flat, curved = (
+            next(row for row in self.rows if (row.name in FLAT) is wanted) for wanted in (True, False)
+        )  # the best of each
         first, second = sorted((flat, curved), key=self.rows.index)
-        beyond = first.mean("top1") - second.mean("top1") > spread(first.metrics["top1"]) + spread(second.metrics["top1"])
+        beyond = first.mean("top1") - second.mean("top1") > spread(first.metrics["top1"]) + spread(
+            second.metrics["top1"]
+        )
         if beyond:
             said = f"{first.name} beats {second.name} on top-1 beyond the spread of seeds."
         else:
@@ -100,10 +118,17 @@ def compare_images(
     decided = {change.partition("=")[0] for entrant in compared for change in entrant.settings}
     for setting in settings:
         if setting.partition("=")[0].strip() in decided:
-            raise UserError(f"{setting}: this is what the compared networks differ in; leave it out, or train one network with it")
+            raise UserError(
+                f"{setting}: this is what the compared networks differ in; leave it out, or train one network with it"
+            )
     engine = ImageRecipe.read(recipe, settings).engine
     trainings = [
-        Training(entrant, [*settings, *entrant.settings, f"seed={seed}"], out / f"{_folder(entrant.name)}-{seed}", engine.steps)
+        Training(
+            entrant,
+            [*settings, *entrant.settings, f"seed={seed}"],
+            out / f"{_folder(entrant.name)}-{seed}",
+            engine.steps,
+        )
         for seed in range(engine.seed, engine.seed + seeds)
         for entrant in compared
     ]

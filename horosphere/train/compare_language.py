@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from horosphere.data.tokens import Corpus
     from horosphere.train.language import LanguageRecipe
 
-FAMILIES = {f"helm-{size}": (f"helm-d-{size}", f"helm-mice-{mixture}") for size, mixture in (("tiny", "tiny"), ("small", "small"), ("100m", "120m"))}
+FAMILIES = {
+    f"helm-{size}": (f"helm-d-{size}", f"helm-mice-{mixture}")
+    for size, mixture in (("tiny", "tiny"), ("small", "small"), ("100m", "120m"))
+}
 DECIDED = ("model", "geometry", "expert_curvature")  # settings that tell the models apart
 INNER = 16  # the dense models' intermediate_size is a multiple of it
 RESULTS, CURVES = "results.json", "curves.png"
@@ -78,13 +81,17 @@ class LanguageComparison:
         """Heads and cells of the table a person reads."""
 
         def cell(values: Sequence[float], digits: int) -> str:
-            return f"{statistics.fmean(values):.{digits}f}" + (f" ± {spread(values):.{digits}f}" if self.seeds > 1 else "")
+            return f"{statistics.fmean(values):.{digits}f}" + (
+                f" ± {spread(values):.{digits}f}" if self.seeds > 1 else ""
+            )
 
         heads = ["model", "parameters", "bits/byte ↓", *["BLiMP ↑"] * bool(self.rows[0].blimp), "ms/step"]
         rows = []
         for row in self.rows:
             blimp = [cell(row.blimp, 3)] if row.blimp else []
-            rows.append([row.name, f"{row.parameters:,}", cell(row.bits_per_byte, 4), *blimp, f"{row.milliseconds:.0f}"])
+            rows.append(
+                [row.name, f"{row.parameters:,}", cell(row.bits_per_byte, 4), *blimp, f"{row.milliseconds:.0f}"]
+            )
         return heads, rows
 
     def verdict(self) -> str:
@@ -95,13 +102,20 @@ class LanguageComparison:
         said = [_between(rows[a], rows[b]) for a, b in [(a, b) for a, b, _ in PAIRS] + [("HELM-MiCE", "MiCE-Const")]]
         pays = [kind for a, b, kind in PAIRS if beats(rows[a], rows[b])]
         end = {0: "Curvature does not pay on this text.", len(PAIRS): "Curvature pays on this text."}
-        return f"{self.seeds} seeds. {' '.join(said)} " + end.get(len(pays), f"Curvature pays on this text in the {' and '.join(pays)} model only.")
+        return f"{self.seeds} seeds. {' '.join(said)} " + end.get(
+            len(pays), f"Curvature pays on this text in the {' and '.join(pays)} model only."
+        )
 
     def save(self, folder: Path) -> None:
         """results.json and curves.png"""
         from horosphere.plots.language import Curve, draw_curves
 
-        about = {"seeds": self.seeds, "tokens": self.tokens, "verdict": self.verdict(), "rows": [asdict(row) for row in self.rows]}
+        about = {
+            "seeds": self.seeds,
+            "tokens": self.tokens,
+            "verdict": self.verdict(),
+            "rows": [asdict(row) for row in self.rows],
+        }
         write_whole(folder / RESULTS, (json.dumps(about, indent=2) + "\n").encode())
         draw_curves({row.name: Curve(row.tokens, row.curve, row.twin_of) for row in self.rows}, folder / CURVES)
 
@@ -141,13 +155,17 @@ def compare_language(
 
     for setting in settings:
         if setting.partition("=")[0].strip() in DECIDED:
-            raise UserError(f"{setting}: this is what the compared models differ in; leave it out, or train one model with it")
+            raise UserError(
+                f"{setting}: this is what the compared models differ in; leave it out, or train one model with it"
+            )
     out = Path(out)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out takes the name of a folder here")
     if blimp is not None:
         read_task("blimp", blimp)  # a complaint should come before the training
-    recipes = {entrant: LanguageRecipe.read(entrant.recipe, [*settings, *entrant.settings]) for entrant in entrants(family)}
+    recipes = {
+        entrant: LanguageRecipe.read(entrant.recipe, [*settings, *entrant.settings]) for entrant in entrants(family)
+    }
     corpus = next(iter(recipes.values())).corpus(quiet)
     inner = matched_size(recipes, corpus)
     trainings = []
@@ -155,14 +173,23 @@ def compare_language(
         for entrant, recipe in recipes.items():
             dense = [f"intermediate_size={inner}"] if not _is_mixture(recipe) else []
             chosen = [*settings, *entrant.settings, *dense, f"seed={recipe.engine.seed + seed}"]
-            trainings.append(Training(entrant, chosen, out / f"{entrant.name.lower()}-{recipe.engine.seed + seed}", recipe.engine.steps))
+            trainings.append(
+                Training(
+                    entrant, chosen, out / f"{entrant.name.lower()}-{recipe.engine.seed + seed}", recipe.engine.steps
+                )
+            )
     with progress("training", sum(t.steps for t in trainings), quiet) as update:
         run_all(trainings, jobs, device, overwrite, update)
     rows = [_row(entrant, [t for t in trainings if t.entrant == entrant]) for entrant in recipes]
     if blimp is not None:
-        rows = [replace(row, blimp=[_blimp(t.folder, blimp, device) for t in trainings if t.entrant.name == row.name]) for row in rows]
+        rows = [
+            replace(row, blimp=[_blimp(t.folder, blimp, device) for t in trainings if t.entrant.name == row.name])
+            for row in rows
+        ]
     recipe = next(iter(recipes.values()))
-    found = LanguageComparison(sorted(rows, key=lambda row: row.mean), seeds, recipe.engine.steps * recipe.engine.batch * recipe.length)
+    found = LanguageComparison(
+        sorted(rows, key=lambda row: row.mean), seeds, recipe.engine.steps * recipe.engine.batch * recipe.length
+    )
     found.save(out)
     return found
 
@@ -181,7 +208,9 @@ def _parameters(recipe: LanguageRecipe, corpus: Corpus, **changes: Any) -> int:
     from horosphere.models.helm import HelmForCausalLM
 
     with torch.device("meta"):
-        return int(HelmForCausalLM(replace(recipe, config={**recipe.config, **changes}).model_config(corpus)).num_parameters())
+        return int(
+            HelmForCausalLM(replace(recipe, config={**recipe.config, **changes}).model_config(corpus)).num_parameters()
+        )
 
 
 def _is_mixture(recipe: LanguageRecipe) -> bool:

@@ -20,7 +20,9 @@ class EmbedConfig:
     dim: int = 10
     curvature: float | None = None  # c of the curved parts; None: `matched_curvature` of their dimension
     learn_curvature: bool = False
-    on: Literal["closure", "edges"] = "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
+    on: Literal["closure", "edges"] = (
+        "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
+    )
     epochs: int = 200
     batch: int | None = None  # nodes a step, with all their relations; None: an eighth of them, 32 to 2048
     negatives: int = 256  # shared by the nodes of a step

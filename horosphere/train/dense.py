@@ -71,7 +71,9 @@ class DenseRecipe:
     @staticmethod
     def read(name: str, settings: Sequence[str] = ()) -> DenseRecipe:
         """A recipe by name or .yaml file, under `key=value` settings."""
-        own, engine, config = sorted_settings((DenseRecipe, EngineConfig, HCFormerConfig), APART, read_recipe(name, settings), name)
+        own, engine, config = sorted_settings(
+            (DenseRecipe, EngineConfig, HCFormerConfig), APART, read_recipe(name, settings), name
+        )
         recipe = DenseRecipe(**own, engine=EngineConfig(**engine), config=config)
         recipe.check()
         return recipe
@@ -86,7 +88,9 @@ class DenseRecipe:
         if self.detects and self.engine.compile is True:
             raise UserError(f"compile=true: the shapes in {DETECTION} depend on what it finds; use compile=false")
         if self.start is not None and self.pretrained:
-            raise UserError(f"start={self.start} and pretrained=true: weights come from one of them; leave out the other")
+            raise UserError(
+                f"start={self.start} and pretrained=true: weights come from one of them; leave out the other"
+            )
         if self.backbone.startswith(HCFORMER):
             hcformer_config(self.backbone, **self.config)
         elif self.config:
@@ -98,7 +102,11 @@ class DenseRecipe:
         return self.model == DETECTION
 
     def pictures(self) -> DenseData[Any]:
-        return open_instances(self.data, self.valid) if self.detects else open_semantic(self.data, self.valid, self.ignore, self.classes)
+        return (
+            open_instances(self.data, self.valid)
+            if self.detects
+            else open_semantic(self.data, self.valid, self.ignore, self.classes)
+        )
 
 
 def is_dense_recipe(name: str, settings: Sequence[str] = ()) -> bool:
@@ -118,7 +126,9 @@ def dense_model(about: dict[str, Any], classes: int, pretrained: bool = False) -
     changes = {**about["config"], "image_size": about["image_size"]} if about["backbone"].startswith(HCFORMER) else {}
     backbone = create_backbone(about["backbone"], 1, pretrained, any_size=True, **changes)
     if about["model"] == DETECTION:
-        return mask_rcnn(backbone, classes, about["width"], about["size"], cast(tuple[float, float], tuple(about["scale"])))
+        return mask_rcnn(
+            backbone, classes, about["width"], about["size"], cast(tuple[float, float], tuple(about["scale"]))
+        )
     return SemanticFPN(backbone, classes, about["width"])
 
 
@@ -130,7 +140,9 @@ def _begin_with(model: nn.Module, run: str) -> None:
     own = backbone.state_dict()
     fitting = sum(name in given and given[name].shape == value.shape for name, value in own.items())
     if fitting < len(own) or len(given) != len(own):
-        raise UserError(f"start={run}: a run of another backbone ({fitting} of {len(own)} tensors fit); give one of the same model")
+        raise UserError(
+            f"start={run}: a run of another backbone ({fitting} of {len(own)} tensors fit); give one of the same model"
+        )
     backbone.load_state_dict(given)
 
 
@@ -153,7 +165,9 @@ class DenseTask:
         semantic-fpn: images (B, 3, size, size) uint8, masks (B, size, size) int16. mask-rcnn: images (B, 3, H, W) uint8, filled up to one shape,
         sizes (B, 2), counts (B,), and of all T objects one after another boxes (T, 4), labels (T,), masks (T, H, W) uint8.
         """
-        if not self.begun and self.world.is_main:  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
+        if (
+            not self.begun and self.world.is_main
+        ):  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
             write_whole(self.folder / CLASSES, json.dumps({"classes": self.data.classes}).encode())
         self.begun = True
         later = self.read(step, rows)
@@ -162,10 +176,16 @@ class DenseTask:
     def _start(self, step: int, rows: range) -> Callable[[], list[Any]]:
         recipe, first = self.recipe, step * self.recipe.engine.batch
         chosen = shuffled(len(self.data.train), first + rows.start, first + rows.stop, recipe.engine.seed)
-        draws = np.random.default_rng((recipe.engine.seed, step, 2)).random((recipe.engine.batch, 4))[rows.start : rows.stop]
+        draws = np.random.default_rng((recipe.engine.seed, step, 2)).random((recipe.engine.batch, 4))[
+            rows.start : rows.stop
+        ]
         if recipe.detects:
-            return self.data.train.later(chosen, lambda image, target, i: flipped(image, target, recipe.flip and draws[i, 3] < 0.5))
-        return self.data.train.later(chosen, lambda image, mask, i: cut(image, mask, recipe.size, recipe.scale, recipe.flip, draws[i]))
+            return self.data.train.later(
+                chosen, lambda image, target, i: flipped(image, target, recipe.flip and draws[i, 3] < 0.5)
+            )
+        return self.data.train.later(
+            chosen, lambda image, mask, i: cut(image, mask, recipe.size, recipe.scale, recipe.flip, draws[i])
+        )
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.recipe.detects:
@@ -196,7 +216,11 @@ def resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """(H, W, 3) uint8 -> (height, width, 3), bilinear, averaged where it shrinks"""
     from PIL import Image
 
-    return image if image.shape[:2] == (height, width) else np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    return (
+        image
+        if image.shape[:2] == (height, width)
+        else np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    )
 
 
 def short_side(height: int, width: int, size: float) -> tuple[int, int]:
@@ -205,15 +229,22 @@ def short_side(height: int, width: int, size: float) -> tuple[int, int]:
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
-def cut(image: np.ndarray, mask: np.ndarray, size: int, scale: tuple[float, float], flip: bool, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def cut(
+    image: np.ndarray, mask: np.ndarray, size: int, scale: tuple[float, float], flip: bool, draws: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """A square of a resized picture and of its mask; beyond their edges the mean colour, and nothing that counts.
 
     draws (4,), from 0 to 1: scale (evenly in its logarithm), top, left, flip.   -> (size, size, 3) uint8, (size, size) int16
     """
     height, width = short_side(mask.shape[0], mask.shape[1], size * scale[0] * (scale[1] / scale[0]) ** float(draws[0]))
     y, x = ((np.arange(n) + 0.5) * old / n for n, old in ((height, mask.shape[0]), (width, mask.shape[1])))
-    image, mask = resized(image, height, width), mask[y.astype(int)[:, None], x.astype(int)]  # nearest: numbers of classes have no mean
-    top, left = (int(u * (max(0, side - size) + 1)) for u, side in zip(draws[1:3].tolist(), (height, width), strict=True))
+    image, mask = (
+        resized(image, height, width),
+        mask[y.astype(int)[:, None], x.astype(int)],
+    )  # nearest: numbers of classes have no mean
+    top, left = (
+        int(u * (max(0, side - size) + 1)) for u, side in zip(draws[1:3].tolist(), (height, width), strict=True)
+    )
     image, mask = image[top : top + size, left : left + size], mask[top : top + size, left : left + size]
     square = np.empty((size, size, 3), dtype=np.uint8)
     square[:] = [round(255 * c) for c in MEAN]
@@ -260,7 +291,8 @@ def separated(batch: dict[str, Tensor]) -> tuple[list[Tensor], list[dict[str, Te
     images = [image[:, :high, :wide].float() / 255 for image, (high, wide) in zip(batch["images"], sizes, strict=True)]
     parts = [batch[name].split(counts) for name in ("boxes", "labels", "masks")]
     targets = [
-        {"boxes": boxes, "labels": labels, "masks": masks[:, :high, :wide]} for boxes, labels, masks, (high, wide) in zip(*parts, sizes, strict=True)
+        {"boxes": boxes, "labels": labels, "masks": masks[:, :high, :wide]}
+        for boxes, labels, masks, (high, wide) in zip(*parts, sizes, strict=True)
     ]
     return images, targets
 
@@ -272,7 +304,9 @@ def require_torchmetrics() -> None:
     try:
         import torchmetrics  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: F401
     except ImportError:
-        raise UserError("scores of pixels and objects need the package torchmetrics: pip install torchmetrics") from None
+        raise UserError(
+            "scores of pixels and objects need the package torchmetrics: pip install torchmetrics"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -292,13 +326,18 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
     from torchmetrics.classification import MulticlassJaccardIndex  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     held = data.valid
-    metric = MulticlassJaccardIndex(max(2, len(data.classes)), average="none", ignore_index=IGNORED, sync_on_compute=False).to(world.device)
+    metric = MulticlassJaccardIndex(
+        max(2, len(data.classes)), average="none", ignore_index=IGNORED, sync_on_compute=False
+    ).to(world.device)
     rows = EVAL_ROWS if world.size == 1 else 1
     mine = np.arange(-(-len(held) // world.size) * world.size)[world.rank :: world.size]
     chunks = [mine[i : i + rows] for i in range(0, len(mine), rows)]
 
     def start(chunk: np.ndarray) -> Callable[[], list[tuple[np.ndarray, np.ndarray]]]:
-        return held.later(chunk % len(held), lambda image, mask, _: (resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask))
+        return held.later(
+            chunk % len(held),
+            lambda image, mask, _: (resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask),
+        )
 
     later = start(chunks[0])
     for number, chunk in enumerate(chunks):
@@ -308,19 +347,28 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
         for place, (image, mask) in enumerate(pictures):
             groups.setdefault((*image.shape, *mask.shape), []).append(place)
         for places in groups.values():
-            images = on_device(torch.from_numpy(np.stack([pictures[p][0] for p in places])), world.device).permute(0, 3, 1, 2)
+            images = on_device(torch.from_numpy(np.stack([pictures[p][0] for p in places])), world.device).permute(
+                0, 3, 1, 2
+            )
             with torch.compiler.set_stance("force_eager"):  # each size of pictures would be compiled anew
                 logits = model(laid_out(normalise(images))).float()
             for answer, place in zip(logits, places, strict=True):
                 if chunk[place] < len(held):
                     truth = on_device(torch.from_numpy(pictures[place][1]).long(), world.device)
-                    metric.update(F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1), truth[None])
+                    metric.update(
+                        F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1),
+                        truth[None],
+                    )
     counts = world.sum(metric.confmat).double()
     metric.confmat = counts.long()
     occurs = (counts.sum(0) + counts.sum(1) > 0).tolist()
     found = metric.compute().tolist() if counts.any() else [0.0] * len(occurs)
     by_class = {name: iou for name, iou, there in zip(data.classes, found, occurs, strict=False) if there}
-    return SemanticScores(sum(by_class.values()) / max(1, len(by_class)), float(counts.diagonal().sum() / counts.sum().clamp(min=1)), by_class)
+    return SemanticScores(
+        sum(by_class.values()) / max(1, len(by_class)),
+        float(counts.diagonal().sum() / counts.sum().clamp(min=1)),
+        by_class,
+    )
 
 
 @torch.no_grad()
@@ -339,7 +387,11 @@ def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: tor
     later = held.later(chunks[0], lambda image, found, _: (image, found))
     for number in range(len(chunks)):
         pictures = later()
-        later = held.later(chunks[number + 1], lambda image, found, _: (image, found)) if number + 1 < len(chunks) else later
+        later = (
+            held.later(chunks[number + 1], lambda image, found, _: (image, found))
+            if number + 1 < len(chunks)
+            else later
+        )
         for image, found in pictures:
             x = on_device(torch.from_numpy(image.copy()), device).permute(2, 0, 1).float() / 255
             answer = {name: value.float() if name != "labels" else value for name, value in model([x])[0].items()}
@@ -364,7 +416,13 @@ def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: tor
 
 
 def train_dense(
-    recipe: DenseRecipe, out: str | Path, *, resume: bool = False, overwrite: bool = False, quiet: bool = False, device: str = "auto"
+    recipe: DenseRecipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    device: str = "auto",
 ) -> FitResult:
     """Train into the folder `out`, alone or as one process of torchrun's; at the end its model.safetensors has the weights to use."""
     recipe.check()
@@ -392,7 +450,9 @@ def train_dense(
         if here.device.type == "cuda":
             model = for_cuda(model, here)
         task = DenseTask(recipe, data, here, out)
-        result = fit_pictures(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet)
+        result = fit_pictures(
+            model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet
+        )
         del model, task
         here.from_main(lambda: export_weights(out, lambda: _from_checkpoint(result.checkpoint, _about(out))))
         return result
@@ -415,7 +475,9 @@ def load_dense(run: str | Path) -> TrainedDense:
     try:
         classes = [str(name) for name in json.loads((folder / CLASSES).read_text(encoding="utf-8"))["classes"]]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{folder / CLASSES}: a damaged file ({' '.join(str(error).split())}); train the model again") from error
+        raise UserError(
+            f"{folder / CLASSES}: a damaged file ({' '.join(str(error).split())}); train the model again"
+        ) from error
     if (folder / WEIGHTS).is_file():
         network = dense_model(about, about["class_count"])
         load_weights(network, folder / WEIGHTS)

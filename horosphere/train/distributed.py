@@ -17,7 +17,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor, init_device_mes
 
 from horosphere.errors import UserError
 
-PATIENCE = timedelta(minutes=30)  # the others wait while one writes a checkpoint; when one dies, torchrun ends the rest without waiting
+PATIENCE = timedelta(
+    minutes=30
+)  # the others wait while one writes a checkpoint; when one dies, torchrun ends the rest without waiting
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class World:
 @contextmanager
 def world(device: str = "auto") -> Iterator[World]:
     """This process as torchrun started it, or alone, which needs no process group. `device`: cpu, cuda, cuda:1 or auto."""
-    size, rank, local = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0), ("LOCAL_RANK", 0)))
+    size, rank, local = (
+        int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0), ("LOCAL_RANK", 0))
+    )
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if size == 1:
         yield World(device=torch.device(kind))
@@ -89,7 +93,9 @@ def world(device: str = "auto") -> Iterator[World]:
     if ":" in kind:
         raise UserError(f"device {kind}: each of {size} processes takes its own device; say {kind.partition(':')[0]}")
     if kind == "cuda" and local >= torch.cuda.device_count():
-        raise UserError(f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}; start that many with --nproc-per-node")
+        raise UserError(
+            f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}; start that many with --nproc-per-node"
+        )
     mine = torch.device(kind, local) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(mine)
@@ -102,7 +108,9 @@ def world(device: str = "auto") -> Iterator[World]:
         together = True
         raise
     finally:
-        if together:  # otherwise this process failed alone: to say goodbye it would wait for the others, who wait for it
+        if (
+            together
+        ):  # otherwise this process failed alone: to say goodbye it would wait for the others, who wait for it
             dist.destroy_process_group()
 
 
@@ -118,7 +126,9 @@ def shard(model: nn.Module, units: Sequence[nn.Module], world: World) -> None:
     mesh = init_device_mesh(world.device.type, (world.size,))
     outside = set(_parameters_outside(model, set(units)))
     users = Counter(p for unit in units for p in unit.parameters())
-    common = {p: None for p, count in users.items() if count > 1 or p in outside}  # a dict: its order is the same in every process
+    common = {
+        p: None for p, count in users.items() if count > 1 or p in outside
+    }  # a dict: its order is the same in every process
     for unit in units:
         fully_shard(unit, mesh=mesh, ignored_params=set(common))
     # the root looks for its parameters outside the units only: for that moment it is handed those of several units
@@ -168,4 +178,6 @@ def norms(tensors: Sequence[Tensor | None], world: World) -> Tensor:
     lengths = iter(torch._foreach_norm([t for t in found if t is not None]))
     zero = torch.zeros((), device=world.device)
     stacked = torch.stack([zero if t is None else next(lengths).float() for t in found])
-    return world.sum(stacked.square()).sqrt() if world.size > 1 else stacked  # with several processes, `shard` has cut every parameter
+    return (
+        world.sum(stacked.square()).sqrt() if world.size > 1 else stacked
+    )  # with several processes, `shard` has cut every parameter

@@ -21,11 +21,15 @@ from horosphere.train.config import EmbedConfig
 
 WARM_UP = 0.5  # of the run: points find their directions while they are near the origin, and small steps keep them there for long
 FINAL = 0.05  # of the peak learning rate
-CURVATURE_PACE = 1e-3  # learning rate of log c: it moves all points at once, and must not leave before they have found their places
+CURVATURE_PACE = (
+    1e-3  # learning rate of log c: it moves all points at once, and must not leave before they have found their places
+)
 ABOUT = "embedding.json"  # what makes a folder an embedding
 
 
-def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Callable[[int, str], None] | None = None) -> "Embedded":
+def embed(
+    graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Callable[[int, str], None] | None = None
+) -> "Embedded":
     """Points for the nodes of a graph. Deterministic for a seed and a device; `progress(epoch, note)` after each epoch."""
     config.check()
     if not len(graph.edges):
@@ -33,11 +37,16 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
     torch.manual_seed(config.seed)
     manifold = geometry(config.geometry, config.dim, config.curvature, config.learn_curvature)
     model = NodeEmbedding(len(graph), config.dim, manifold).to(device)
-    loss_of = torch.compile(model, dynamic=True) if torch.device(device).type == "cuda" else model  # hundreds of small kernels otherwise
+    loss_of = (
+        torch.compile(model, dynamic=True) if torch.device(device).type == "cuda" else model
+    )  # hundreds of small kernels otherwise
     relations = Relations(config.relations(graph), len(graph), device)
     optimizer = RiemannianAdam(param_groups(model), lr=config.step_length)
     curvature = set(manifold.parameters())
-    peaks = [CURVATURE_PACE if curvature.issuperset(group["params"]) else config.step_length for group in optimizer.param_groups]
+    peaks = [
+        CURVATURE_PACE if curvature.issuperset(group["params"]) else config.step_length
+        for group in optimizer.param_groups
+    ]
     generator = torch.Generator(device).manual_seed(config.seed)
     subjects = relations.subjects
     batch = config.batch_for(len(subjects))
@@ -57,10 +66,19 @@ def embed(graph: Graph, config: EmbedConfig, device: str = "cpu", progress: Call
             epoch_loss += loss.detach() * len(nodes) / len(subjects)
             step += 1
         if not (epoch_loss.isfinite() and model.points.isfinite().all()):  # the last step may be the one that breaks
-            raise UserError(f"the {config.geometry} embedding diverged in epoch {epoch + 1} (loss {epoch_loss:.3g}): lower --lr (now {config.lr:g})")
+            raise UserError(
+                f"the {config.geometry} embedding diverged in epoch {epoch + 1} (loss {epoch_loss:.3g}): lower --lr (now {config.lr:g})"
+            )
         if progress:
             progress(epoch + 1, f"loss {epoch_loss:.3f}")
-    return Embedded(model.points.cpu(), graph.labels, manifold.cpu().requires_grad_(False), config, time.perf_counter() - begin, graph.directed)
+    return Embedded(
+        model.points.cpu(),
+        graph.labels,
+        manifold.cpu().requires_grad_(False),
+        config,
+        time.perf_counter() - begin,
+        graph.directed,
+    )
 
 
 def schedule(done: float) -> float:
@@ -90,9 +108,16 @@ class Embedded:
         from safetensors.torch import save
 
         curvature = {f"manifold.{name}": tensor for name, tensor in self.manifold.state_dict().items()}
-        (folder / "points.safetensors").write_bytes(save({"points": self.points.contiguous(), **curvature}))  # save_file hides it from other users
+        (folder / "points.safetensors").write_bytes(
+            save({"points": self.points.contiguous(), **curvature})
+        )  # save_file hides it from other users
         (folder / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=0), encoding="utf-8")
-        about = {"config": asdict(self.config), "directed": self.directed, "metrics": self.metrics, "seconds": round(self.seconds, 2)}
+        about = {
+            "config": asdict(self.config),
+            "directed": self.directed,
+            "metrics": self.metrics,
+            "seconds": round(self.seconds, 2),
+        }
         versions = {"horosphere": __version__, "torch": torch.__version__}
         (folder / ABOUT).write_text(json.dumps({**about, "versions": versions}, indent=2), encoding="utf-8")
 
@@ -118,4 +143,6 @@ class Embedded:
             return Embedded(points, labels, manifold, config, about["seconds"], about["directed"], about["metrics"])
         except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError, UserError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"{folder}: a damaged embedding ({reason}); make it again with `horosphere embed`") from error
+            raise UserError(
+                f"{folder}: a damaged embedding ({reason}); make it again with `horosphere embed`"
+            ) from error

@@ -31,7 +31,16 @@ from horosphere.train.graphed import Graphed
 from horosphere.train.progress import progress
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
-FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}  # may change on resume
+FREE = {
+    "save_every",
+    "keep",
+    "eval_every",
+    "sample_every",
+    "log_every",
+    "micro_batch",
+    "compile",
+    "checkpointing",
+}  # may change on resume
 STOPPED = 130  # exit code, as shells have it
 
 
@@ -125,14 +134,18 @@ def fit(
     folder = Path(folder)
     config.check()
     if config.batch % world.size:
-        raise UserError(f"batch={config.batch} does not divide into {world.size} processes: choose a multiple of {world.size}")
+        raise UserError(
+            f"batch={config.batch} does not divide into {world.size} processes: choose a multiple of {world.size}"
+        )
     run = _run(config, about or {}, world)
     found = world.from_main(lambda: _require_folder(folder, run, resume, overwrite))
     _prepare(model, task, config, world)
     if make_optimizer:
         optimizer = make_optimizer(model)
     else:
-        optimizer = RiemannianAdam(_groups(model, config.weight_decay), lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
+        optimizer = RiemannianAdam(
+            _groups(model, config.weight_decay), lr=config.lr, betas=config.betas, decoupled_weight_decay=True
+        )
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
     if found:
         state = checkpoint.restore(Path(found), model, world, optimizer, recipe=_fingerprint(run))
@@ -180,7 +193,9 @@ def _prepare(model: nn.Module, task: Task, config: EngineConfig, world: World) -
     model.to(world.device)
     if config.checkpointing:
         if not hasattr(model, "gradient_checkpointing_enable"):
-            raise UserError(f"checkpointing=true: {type(model).__name__} cannot recompute its activations; use checkpointing=false")
+            raise UserError(
+                f"checkpointing=true: {type(model).__name__} cannot recompute its activations; use checkpointing=false"
+            )
         model.gradient_checkpointing_enable()  # type: ignore[operator]
     units = task.units(model)
     if config.compiled(world.device):
@@ -205,7 +220,14 @@ class _Loop:
         recipe: str,
         quiet: bool,
     ):
-        self.model, self.task, self.config, self.folder, self.world, self.optimizer = model, task, config, folder, world, optimizer
+        self.model, self.task, self.config, self.folder, self.world, self.optimizer = (
+            model,
+            task,
+            config,
+            folder,
+            world,
+            optimizer,
+        )
         self.recipe, self.quiet = recipe, quiet
         self.trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         half = config.precision == "bf16" or (config.precision == "auto" and world.device.type == "cuda")
@@ -223,7 +245,9 @@ class _Loop:
         self.note = ""
         # sums over the steps since the last line of metrics: they stay on the device, and a checkpoint takes them along
         self.window, self.counted = self._on_device(state["window"]["sums"]), int(state["window"]["steps"])
-        self.broken = torch.full((2,), -1, device=world.device)  # the first step, and the parameter in it, that was not finite
+        self.broken = torch.full(
+            (2,), -1, device=world.device
+        )  # the first step, and the parameter in it, that was not finite
         self.order = torch.arange(len(self.trained), device=world.device)
         self.begin = time.perf_counter() - state["seconds"]
         self.clock, self.timed = time.perf_counter(), 0
@@ -290,9 +314,14 @@ class _Loop:
                 raise
             if self.evaluation:
                 self._write({"step": done, **{f"eval_{name}": value for name, value in self.evaluation.items()}})
-                self.say(f"step {done:,}: " + ", ".join(f"{name} {value:.4g}" for name, value in self.evaluation.items()))
+                self.say(
+                    f"step {done:,}: " + ", ".join(f"{name} {value:.4g}" for name, value in self.evaluation.items())
+                )
         if sample:
-            with self._at_rest(), torch.compiler.set_stance("force_eager"):  # each length of a text would be compiled anew
+            with (
+                self._at_rest(),
+                torch.compiler.set_stance("force_eager"),
+            ):  # each length of a text would be compiled anew
                 text = self.task.sample(self.model)
             if text:
                 self.say(text)
@@ -316,7 +345,9 @@ class _Loop:
         return pinned.to(self.world.device, non_blocking=True)
 
     def _on_device(self, numbers: dict[str, float]) -> dict[str, Tensor]:
-        return {name: torch.tensor(value, dtype=torch.float64, device=self.world.device) for name, value in numbers.items()}
+        return {
+            name: torch.tensor(value, dtype=torch.float64, device=self.world.device) for name, value in numbers.items()
+        }
 
     def _add(self, name: str, value: Tensor) -> None:
         self.window[name] = self.window.get(name, 0.0) + value.detach().double()
@@ -331,7 +362,9 @@ class _Loop:
         now = torch.stack([torch.full_like(where, step + 1), where])
         self.broken = torch.where((self.broken[0] < 0) & (where >= 0), now, self.broken)
         length = lengths.norm()
-        torch._foreach_mul_([local(g) for g in grads if g is not None], (self.config.clip / (length + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(
+            [local(g) for g in grads if g is not None], (self.config.clip / (length + 1e-6)).clamp(max=1.0)
+        )
         return length
 
     def _read(self) -> dict[str, float]:
@@ -351,7 +384,9 @@ class _Loop:
     def _fail(self, what: str) -> NoReturn:
         known = checkpoint.latest(self.folder / CHECKPOINTS)
         good = f"the last good checkpoint is {known}" if known else "no checkpoint was saved before it"
-        raise UserError(f"{what} is not finite: {good}; lower lr (now {self.config.lr:g}) or clip (now {self.config.clip:g})")
+        raise UserError(
+            f"{what} is not finite: {good}; lower lr (now {self.config.lr:g}) or clip (now {self.config.clip:g})"
+        )
 
     def _save(self) -> None:
         reshard(self.model)
@@ -360,7 +395,9 @@ class _Loop:
             self._fail(f"{self.trained[sound.index(False)][0]} after step {self.done:,}")
         window = {"steps": self.counted, "sums": {name: float(value) for name, value in self.window.items()}}
         notes = {"recipe": self.recipe, "seconds": self.seconds(), "evaluation": self.evaluation, "window": window}
-        checkpoint.save(self.folder / CHECKPOINTS, self.done, self.model, self.optimizer, self.world, notes, self.config.keep)
+        checkpoint.save(
+            self.folder / CHECKPOINTS, self.done, self.model, self.optimizer, self.world, notes, self.config.keep
+        )
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.world.is_main:
@@ -384,7 +421,13 @@ class _Loop:
 def _run(config: EngineConfig, about: dict[str, Any], world: World) -> dict[str, Any]:
     device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine()
     versions = {"horosphere": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    run = {"recipe": about, "training": asdict(config), "versions": versions, "device": f"{world.device.type} ({device})", "processes": world.size}
+    run = {
+        "recipe": about,
+        "training": asdict(config),
+        "versions": versions,
+        "device": f"{world.device.type} ({device})",
+        "processes": world.size,
+    }
     same: dict[str, Any] = json.loads(json.dumps(run))  # as it will be read again: tuples are lists
     return same
 
@@ -404,7 +447,9 @@ def _require_folder(folder: Path, run: dict[str, Any], resume: bool, overwrite: 
     now = _decisions(run)
     differ = {name: (saved.get(name), now.get(name)) for name in (*saved, *now) if saved.get(name) != now.get(name)}
     if forbidden := [f"{name} {a} -> {b}" for name, (a, b) in differ.items() if name.rpartition(".")[2] not in FREE]:
-        raise UserError(f"{folder} was begun with another recipe ({', '.join(forbidden)}): resume it with the saved values, or start a new run")
+        raise UserError(
+            f"{folder} was begun with another recipe ({', '.join(forbidden)}): resume it with the saved values, or start a new run"
+        )
     found = checkpoint.latest(folder / CHECKPOINTS)
     return str(found) if found else None
 
@@ -415,8 +460,13 @@ def _open_folder(folder: Path, run: dict[str, Any], step: int, resume: bool) -> 
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / RUN, (json.dumps(run, indent=2) + "\n").encode())
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines(keepends=True) if (folder / METRICS).is_file() else []
-    write_whole(folder / METRICS, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step).encode())
+    lines = (
+        (folder / METRICS).read_text(encoding="utf-8").splitlines(keepends=True) if (folder / METRICS).is_file() else []
+    )
+    write_whole(
+        folder / METRICS,
+        "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step).encode(),
+    )
 
 
 def _fingerprint(run: dict[str, Any]) -> str:

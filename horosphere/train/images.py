@@ -38,7 +38,14 @@ from horosphere.train.recipe import read_recipe, recipe_names, sorted_settings
 TORCHVISION = ("resnet18", "resnet50", "swin_t", "convnext_tiny")  # twins and opponents, by torchvision's names
 HCFORMER = "hcformer"  # names of models that begin so are models/hcformer.py's
 LIBRARIES = ("timm:", "torchvision:")  # names that begin so are theirs, as they are
-UNITS = ("Block", "BasicBlock", "Bottleneck", "SwinTransformerBlock", "CNBlock", "Mapper")  # HCFormer's, torchvision's, Hi-Mapper's
+UNITS = (
+    "Block",
+    "BasicBlock",
+    "Bottleneck",
+    "SwinTransformerBlock",
+    "CNBlock",
+    "Mapper",
+)  # HCFormer's, torchvision's, Hi-Mapper's
 PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 SMALL = 64  # pixels: torchvision's networks get a stem of stride 1 for pictures up to this size
 FROM_DATA = {"num_classes", "in_channels", "image_size"}  # of HCFormerConfig: no settings
@@ -66,7 +73,9 @@ class ImageRecipe:
     start: str | None = None  # a run of the same network, whose weights this one begins with
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
-    ema: float | None = 0.9999  # decay of the average of the weights, which is what is evaluated and kept; none: no average
+    ema: float | None = (
+        0.9999  # decay of the average of the weights, which is what is evaluated and kept; none: no average
+    )
     config: dict[str, Any] = field(default_factory=dict)  # changes of the model's named configuration
 
     @staticmethod
@@ -74,7 +83,9 @@ class ImageRecipe:
         """A recipe by name or .yaml file, under `key=value` settings."""
         parts = (ImageRecipe, Augmentation, EngineConfig, HCFormerConfig)
         own, augmentation, engine, model = sorted_settings(parts, APART, read_recipe(name, settings), name)
-        recipe = ImageRecipe(**own, augmentation=Augmentation(**augmentation), engine=EngineConfig(**engine), config=model)
+        recipe = ImageRecipe(
+            **own, augmentation=Augmentation(**augmentation), engine=EngineConfig(**engine), config=model
+        )
         recipe.check()
         return recipe
 
@@ -87,11 +98,17 @@ class ImageRecipe:
             raise UserError(f"ema={self.ema:g}: a decay goes from 0 to just below 1; ema=none keeps no average")
         for name, rows in (("batch", self.engine.batch), ("micro_batch", self.engine.micro_batch)):
             if self.augmentation.mixes and rows is not None and rows % 2:
-                raise UserError(f"{name}={rows}: mixup and cutmix take pictures in pairs; make it even, or set mixup=0 cutmix=0")
+                raise UserError(
+                    f"{name}={rows}: mixup and cutmix take pictures in pairs; make it even, or set mixup=0 cutmix=0"
+                )
         if self.start is not None and self.pretrained:
-            raise UserError(f"start={self.start} and pretrained=true: weights come from one of them; leave out the other")
+            raise UserError(
+                f"start={self.start} and pretrained=true: weights come from one of them; leave out the other"
+            )
         if self.pretrained and not self.model.startswith(LIBRARIES):
-            raise UserError(f"pretrained=true: say whose weights, as in model=timm:resnet50 or model=torchvision:resnet50, not model={self.model}")
+            raise UserError(
+                f"pretrained=true: say whose weights, as in model=timm:resnet50 or model=torchvision:resnet50, not model={self.model}"
+            )
         model_config(self.model, self.config)
 
     def images(self) -> ImageData:
@@ -117,7 +134,9 @@ def model_config(name: str, changes: dict[str, Any]) -> Any:
         return hcformer_config(name, **changes)
     if name not in TORCHVISION and not name.startswith(LIBRARIES):
         near = difflib.get_close_matches(name, TORCHVISION, cutoff=0.8)
-        choice = f"choose {HCFORMER}-nano, …, {', '.join(TORCHVISION)}, or say whose it is: timm:{name}, torchvision:{name}"
+        choice = (
+            f"choose {HCFORMER}-nano, …, {', '.join(TORCHVISION)}, or say whose it is: timm:{name}, torchvision:{name}"
+        )
         raise UserError(f"model={name}: " + (f"did you mean {near[0]}? Or " if near else "") + choice)
     if changes:
         raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of {HCFORMER}; {name} has none of its own")
@@ -147,7 +166,9 @@ def _begin_with(network: nn.Module, run: str) -> None:
     given, own = load_images(run).network.state_dict(), network.state_dict()
     fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
     if len(fitting) < len(own) - 2:  # a classifier of other classes: its weight and its bias
-        raise UserError(f"start={run}: a run of another network ({len(fitting)} of {len(own)} tensors fit); give one of the same model and size")
+        raise UserError(
+            f"start={run}: a run of another network ({len(fitting)} of {len(own)} tensors fit); give one of the same model and size"
+        )
     network.load_state_dict(fitting, strict=False)
 
 
@@ -180,7 +201,9 @@ def _try(network: nn.Module, name: str, size: int) -> None:
     try:
         network.eval()(torch.zeros(1, 3, size, size))
     except (RuntimeError, AssertionError, ValueError) as error:
-        raise UserError(f"{name} does not take size={size} ({' '.join(str(error).split())[:120]}): set the size it was made for") from error
+        raise UserError(
+            f"{name} does not take size={size} ({' '.join(str(error).split())[:120]}): set the size it was made for"
+        ) from error
     network.train()
 
 
@@ -193,7 +216,9 @@ class ImageClassifier(nn.Module):
         self.average = None if decay is None else deepcopy(network).requires_grad_(False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.steps: Tensor
-        self.taken: int | None = None  # as `steps`, on the host: the accelerator is asked once, after a checkpoint was read
+        self.taken: int | None = (
+            None  # as `steps`, on the host: the accelerator is asked once, after a checkpoint was read
+        )
 
     @property
     def answering(self) -> nn.Module:
@@ -206,7 +231,9 @@ class ImageClassifier(nn.Module):
 
     def gradient_checkpointing_enable(self) -> None:
         if not hasattr(self.network, "set_grad_checkpointing"):
-            raise UserError(f"checkpointing=true: {type(self.network).__name__} cannot recompute its activations; use checkpointing=false")
+            raise UserError(
+                f"checkpointing=true: {type(self.network).__name__} cannot recompute its activations; use checkpointing=false"
+            )
         self.network.set_grad_checkpointing()  # type: ignore[operator]
 
     @torch.no_grad()
@@ -219,7 +246,11 @@ class ImageClassifier(nn.Module):
         mine, theirs = ([local(t) for t in (*m.parameters(), *m.buffers())] for m in (self.average, self.network))
         real = [t.is_floating_point() for t in mine]
         blend = get_ema_multi_avg_fn(min(self.decay, (1 + self.taken) / (10 + self.taken)))
-        blend([t for t, r in zip(mine, real, strict=True) if r], [t for t, r in zip(theirs, real, strict=True) if r], self.taken)
+        blend(
+            [t for t, r in zip(mine, real, strict=True) if r],
+            [t for t, r in zip(theirs, real, strict=True) if r],
+            self.taken,
+        )
         for a, b, r in zip(mine, theirs, real, strict=True):
             if not r:
                 a.copy_(b)
@@ -240,7 +271,9 @@ class ImageTask:
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """images (B, 3, size, size), targets (B, K): the shares of the classes. Made on the device; pictures of the next rows are read meanwhile."""
-        if not self.begun and self.world.is_main:  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
+        if (
+            not self.begun and self.world.is_main
+        ):  # the engine has opened the folder: from now on, who loads a checkpoint finds its classes
             write_whole(self.folder / CLASSES, _classes(self.data))
         self.begun = True
         later, labels, draws = self.read(step, rows)
@@ -253,7 +286,11 @@ class ImageTask:
         first, seed = step * recipe.engine.batch, recipe.engine.seed
         chosen = shuffled(len(train), first + rows.start, first + rows.stop, seed)
         draws = Draws.of(seed, step, recipe.engine.batch, recipe.augmentation)[rows.start : rows.stop]
-        return train.pictures.crops(train.numbers[chosen], recipe.augmentation.box, draws.crop, recipe.size), train.labels[chosen], draws
+        return (
+            train.pictures.crops(train.numbers[chosen], recipe.augmentation.box, draws.crop, recipe.size),
+            train.labels[chosen],
+            draws,
+        )
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         answer = model(batch["images"])
@@ -287,7 +324,9 @@ def laid_out(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World) -> dict[str, float]:
+def evaluate_images(
+    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World
+) -> dict[str, float]:
     """How well a model in eval mode knows the pictures held out: loss, top1, top5, and on a tree of classes coarse, tree_error, parent, sibling.
 
     The last two: how far the mean answer to a class lies from its parent's and from its siblings', where strangers are 1 apart.
@@ -295,9 +334,14 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
     """
     held = data.valid
     rows = min(EVAL_ROWS, -(-len(held) // world.size))
-    places = np.arange(-(-len(held) // (rows * world.size)) * rows * world.size).reshape(-1, world.size, rows)[:, world.rank]
+    places = np.arange(-(-len(held) // (rows * world.size)) * rows * world.size).reshape(-1, world.size, rows)[
+        :, world.rank
+    ]
     still = np.zeros((rows, 4))
-    start = [lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size) for p in places]
+    start = [
+        lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size)
+        for p in places
+    ]
     sums, predicted = torch.zeros(3, dtype=torch.float64, device=world.device), []
     count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
     answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)  # to each class, and how many
@@ -307,22 +351,30 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         later = start[number + 1]() if number + 1 < len(start) else later
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
-        with torch.compiler.set_stance("force_eager"):  # to compile every block once more takes longer than to do without
+        with torch.compiler.set_stance(
+            "force_eager"
+        ):  # to compile every block once more takes longer than to do without
             logits = model(laid_out(normalise(images))).float()
         best = logits.topk(min(5, logits.shape[1])).indices
         right = best == truth[:, None]
-        scores = torch.stack([F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()])
+        scores = torch.stack(
+            [F.cross_entropy(logits, truth, reduction="none"), right[:, 0].float(), right.any(1).float()]
+        )
         sums += (scores * counted).double().sum(1)
         predicted.append(best[:, 0])
         if count:
-            answers += (F.one_hot(truth, count) * counted[:, None]).double().T @ F.pad(logits, (0, 1), value=1.0).double()
+            answers += (F.one_hot(truth, count) * counted[:, None]).double().T @ F.pad(
+                logits, (0, 1), value=1.0
+            ).double()
     loss, top1, top5 = (world.sum(sums) / len(held)).tolist()
     found = {"loss": loss, "top1": top1, "top5": top5}
     if data.tree is not None:
         real = places.ravel() < len(held)
         mine = np.zeros(3)
         if real.any():
-            scores_here = hierarchy_scores(torch.cat(predicted).cpu()[real], held.labels[places.ravel()[real]], data.tree)
+            scores_here = hierarchy_scores(
+                torch.cat(predicted).cpu()[real], held.labels[places.ravel()[real]], data.tree
+            )
             mine = np.array([scores_here.coarse, scores_here.tree_error, 1.0]) * real.sum()
         coarse, error, judged = world.sum(torch.from_numpy(mine)).tolist()
         found |= {"coarse": coarse / judged, "tree_error": error / judged}
@@ -330,7 +382,9 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
         answers = world.sum(answers).cpu()
         apart = class_distances(answers[:, :-1] / answers[:, -1:], data.tree)
         distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}
-        found |= {name: value for name, value in distances.items() if math.isfinite(value)}  # not where a class has no pictures, or no siblings
+        found |= {
+            name: value for name, value in distances.items() if math.isfinite(value)
+        }  # not where a class has no pictures, or no siblings
     return found
 
 
@@ -338,7 +392,13 @@ def evaluate_images(model: nn.Module, data: ImageData, size: int, augmentation: 
 
 
 def train_images(
-    recipe: ImageRecipe, out: str | Path, *, resume: bool = False, overwrite: bool = False, quiet: bool = False, device: str = "auto"
+    recipe: ImageRecipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    device: str = "auto",
 ) -> FitResult:
     """Train into the folder `out`, alone or as one process of torchrun's; at the end its model.safetensors has the weights to use."""
     recipe.check()
@@ -352,7 +412,9 @@ def train_images(
             )
         if here.size > 1:  # a download must not happen twice
             here.from_main(lambda: len(recipe.images().train))
-            here.from_main(lambda: recipe.pretrained and not resume and bool(create_backbone(recipe.model, 1, pretrained=True)))
+            here.from_main(
+                lambda: recipe.pretrained and not resume and bool(create_backbone(recipe.model, 1, pretrained=True))
+            )
         data = recipe.images().to(here.device)
         torch.manual_seed(recipe.engine.seed)
         begin = (None, False) if resume else (recipe.start, recipe.pretrained)
@@ -366,10 +428,14 @@ def train_images(
             "parameters": sum(p.numel() for p in network.parameters()),
             "pictures": {"train": len(data.train), "valid": len(data.valid)},
             "classes": len(data.classes),
-            "config": {} if config is None else {key: value for key, value in asdict(config).items() if key not in FROM_DATA},
+            "config": {}
+            if config is None
+            else {key: value for key, value in asdict(config).items() if key not in FROM_DATA},
         }
         task = ImageTask(recipe, data, here, out)
-        result = fit_pictures(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet)
+        result = fit_pictures(
+            model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet
+        )
         del model, task
         here.from_main(lambda: export_weights(out, lambda: _from_checkpoint(result.checkpoint, _about(out))))
         return result
@@ -403,12 +469,16 @@ def for_cuda(network: nn.Module, world: World) -> nn.Module:
 
 def image_optimizer(config: EngineConfig, model: nn.Module) -> torch.optim.Optimizer:
     """AdamW. Beside what `param_groups` leaves alone it does not decay vectors that have axes of length 1 (LayerScale) and tables of biases."""
-    spared = {id(p) for name, p in model.named_parameters() if name.endswith("bias_table") or sum(n > 1 for n in p.shape) < 2}
+    spared = {
+        id(p) for name, p in model.named_parameters() if name.endswith("bias_table") or sum(n > 1 for n in p.shape) < 2
+    }
     groups: list[dict[str, Any]] = []
     for group in param_groups(model, config.weight_decay):
         alone = [p for p in group["params"] if id(p) in spared and "manifold" not in group]
         decayed = [p for p in group["params"] if not (id(p) in spared and "manifold" not in group)]
-        groups += [{**group, "params": decayed}] * bool(decayed) + [{**group, "params": alone, "weight_decay": 0.0}] * bool(alone)
+        groups += [{**group, "params": decayed}] * bool(decayed) + [
+            {**group, "params": alone, "weight_decay": 0.0}
+        ] * bool(alone)
     return RiemannianAdam(groups, lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
 
 
@@ -442,7 +512,13 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _empty(about: dict[str, Any]) -> nn.Module:
     tree = about.get("tree")
-    return image_model(about["model"], about["classes"], about["size"], about["config"], None if tree is None else HiMapperConfig(**tree))
+    return image_model(
+        about["model"],
+        about["classes"],
+        about["size"],
+        about["config"],
+        None if tree is None else HiMapperConfig(**tree),
+    )
 
 
 def _from_checkpoint(path: Path, about: dict[str, Any]) -> nn.Module:
@@ -467,7 +543,9 @@ def load_weights(network: nn.Module, file: Path) -> None:
     try:
         network.load_state_dict(load_file(file))
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"{file}: damaged or foreign weights ({' '.join(str(error).split())[:160]}); delete it to use the last checkpoint") from error
+        raise UserError(
+            f"{file}: damaged or foreign weights ({' '.join(str(error).split())[:160]}); delete it to use the last checkpoint"
+        ) from error
 
 
 def _classes(data: ImageData) -> bytes:

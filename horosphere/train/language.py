@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from horosphere.data.text import documents
 from horosphere.data.tokenizer import load_tokenizer, require_language
-from horosphere.data.tokens import Corpus, TokenFile, Windows, cache_folder, document_positions, prepare, tokenise, windows_in_order
+from horosphere.data.tokens import (
+    Corpus,
+    TokenFile,
+    Windows,
+    cache_folder,
+    document_positions,
+    prepare,
+    tokenise,
+    windows_in_order,
+)
 from horosphere.errors import UserError
 from horosphere.evaluate.perplexity import Perplexity, perplexity
 from horosphere.files import require_new_folder
@@ -41,7 +50,13 @@ ROUND = 64  # vocabularies are filled up to a multiple of it: kernels like that,
 LOGITS = 2**28  # numbers at once in an evaluation, 1 GB in fp32
 ROWS = 64  # most windows at once in an evaluation
 SAMPLE = 48  # tokens that a model in training writes for people to look at
-FROM_DATA = {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"}  # of HelmConfig: no settings
+FROM_DATA = {
+    "max_position_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "use_cache",
+}  # of HelmConfig: no settings
 MAY_BE_ZERO = {"n_routed_experts", "n_shared_experts", "first_k_dense_replace"}
 
 
@@ -78,7 +93,9 @@ class LanguageRecipe:
         from horosphere.models.helm import helm_config
 
         self.engine.check()
-        sizes = {name: size for name, size in self.config.items() if isinstance(size, int) and not isinstance(size, bool)}
+        sizes = {
+            name: size for name, size in self.config.items() if isinstance(size, int) and not isinstance(size, bool)
+        }
         for name, size in {"length": self.length, "eval_rows": self.eval_rows, **sizes}.items():
             if size < (name not in MAY_BE_ZERO):
                 raise UserError(f"{name}={size}: it must be at least {int(name not in MAY_BE_ZERO)}")
@@ -96,10 +113,18 @@ class LanguageRecipe:
         known = corpus.train.vocab_size
         size = self.config.get("vocab_size", -(-known // ROUND) * ROUND)
         if size < known:
-            raise UserError(f"vocab_size={size}: the tokenizer has {known} tokens; leave vocab_size out, or give at least {known}")
+            raise UserError(
+                f"vocab_size={size}: the tokenizer has {known} tokens; leave vocab_size out, or give at least {known}"
+            )
         bos, eos, pad = corpus.train.bos, corpus.tokenizer.eos_token_id, corpus.tokenizer.pad_token_id
-        ends = {"bos_token_id": bos, "eos_token_id": bos if eos is None else eos, "pad_token_id": bos if pad is None else pad}
-        return helm_config(self.model, **{**self.config, **ends, "vocab_size": size, "max_position_embeddings": self.length})
+        ends = {
+            "bos_token_id": bos,
+            "eos_token_id": bos if eos is None else eos,
+            "pad_token_id": bos if pad is None else pad,
+        }
+        return helm_config(
+            self.model, **{**self.config, **ends, "vocab_size": size, "max_position_embeddings": self.length}
+        )
 
 
 @cache
@@ -108,7 +133,11 @@ def _keys() -> tuple[list[str], list[str], list[str]]:
     from horosphere.models.helm import HelmConfig
 
     own = [f.name for f in dataclasses.fields(LanguageRecipe) if f.name not in ("engine", "config")]
-    return own, [f.name for f in dataclasses.fields(EngineConfig)], [key for key in inspect.get_annotations(HelmConfig) if key not in FROM_DATA]
+    return (
+        own,
+        [f.name for f in dataclasses.fields(EngineConfig)],
+        [key for key in inspect.get_annotations(HelmConfig) if key not in FROM_DATA],
+    )
 
 
 @cache
@@ -147,11 +176,15 @@ class LanguageTask:
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """tokens (B, length + 1); position_ids (B, length) where a row holds more than one document."""
-        if not self.begun and self.world.is_main:  # the engine has opened the folder: from now on, who loads a checkpoint finds its tokenizer
+        if (
+            not self.begun and self.world.is_main
+        ):  # the engine has opened the folder: from now on, who loads a checkpoint finds its tokenizer
             _put(self.folder, self.corpus.tokenizer.save_pretrained)
         self.begun = step + 1
         tokens = self.windows.batch(step, rows)
-        positions = packed_positions(tokens[:, :-1], self.corpus.train.bos)  # decided here, on the CPU: no word from the accelerator is needed
+        positions = packed_positions(
+            tokens[:, :-1], self.corpus.train.bos
+        )  # decided here, on the CPU: no word from the accelerator is needed
         return {"tokens": tokens} if positions is None else {"tokens": tokens, "position_ids": positions}
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -161,16 +194,25 @@ class LanguageTask:
         if not loads:
             return loss, {}
         load = torch.stack(loads)
-        return loss, {"expert_imbalance": (load.amax(-1) / load.mean(-1)).max()}  # of the busiest expert: times its fair share
+        return loss, {
+            "expert_imbalance": (load.amax(-1) / load.mean(-1)).max()
+        }  # of the busiest expert: times its fair share
 
     def graphable(self, batch: dict[str, Tensor]) -> bool:
         return "position_ids" not in batch  # a mask of documents is another one for each batch
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         last = self.begun >= self.recipe.engine.steps
-        found = validate(model, self.corpus.valid, self.recipe.length, self.world, None if last else self.recipe.eval_rows)
+        found = validate(
+            model, self.corpus.valid, self.recipe.length, self.world, None if last else self.recipe.eval_rows
+        )
         assert found.bits_per_byte is not None
-        return {"loss": found.loss, "perplexity": found.per_token, "bits_per_byte": found.bits_per_byte, **_curvatures(model)}
+        return {
+            "loss": found.loss,
+            "perplexity": found.per_token,
+            "bits_per_byte": found.bits_per_byte,
+            **_curvatures(model),
+        }
 
     def sample(self, model: nn.Module) -> str:
         tokens = min(SAMPLE, self.recipe.length - 1)
@@ -189,29 +231,55 @@ def packed_positions(tokens: Tensor, bos: int) -> Tensor | None:
 def model_inputs(tokens: Tensor, position_ids: Tensor | None) -> dict[str, Any]:
     """Arguments of the model for windows of tokens (B, T), whose documents `position_ids` (B, T) keep apart."""
     inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
-    return inputs if position_ids is None else {**inputs, "position_ids": position_ids, "attention_mask": document_mask(position_ids)}
+    return (
+        inputs
+        if position_ids is None
+        else {**inputs, "position_ids": position_ids, "attention_mask": document_mask(position_ids)}
+    )
 
 
 def _curvatures(model: nn.Module) -> dict[str, float]:
     """The least and the most curved of the experts; all processes must ask."""
-    found = [learned_curvature(m.c0, whole(m.log_ratio)) for m in model.modules() if isinstance(m, Experts) and m.spread is not None]
-    return {"curvature_min": torch.cat(found).min().item(), "curvature_max": torch.cat(found).max().item()} if found else {}
+    found = [
+        learned_curvature(m.c0, whole(m.log_ratio))
+        for m in model.modules()
+        if isinstance(m, Experts) and m.spread is not None
+    ]
+    return (
+        {"curvature_min": torch.cat(found).min().item(), "curvature_max": torch.cat(found).max().item()}
+        if found
+        else {}
+    )
 
 
 # -- validation -------------------------------------------------------------------------------------------------------
 
 
-def validate(model: nn.Module, tokens: TokenFile, length: int, world: World, limit: int | None = None, progress: Update | None = None) -> Perplexity:
+def validate(
+    model: nn.Module,
+    tokens: TokenFile,
+    length: int,
+    world: World,
+    limit: int | None = None,
+    progress: Update | None = None,
+) -> Perplexity:
     """What a text costs a model that reads it in windows of `length`, the work shared by all processes.
 
     With a limit, that many windows drawn from all of it; their bytes are then the text's in proportion to their tokens.
     """
     rows = max(1, min(ROWS, LOGITS // (length * tokens.vocab_size)))
     windows = _windows(tokens, length, rows * world.size, limit)
-    if min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size:  # else all read all, which leaves the ratios as they are
+    if (
+        min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size
+    ):  # else all read all, which leaves the ratios as they are
         windows = _share(windows, world)
     found = perplexity(
-        model, windows, None, world.device, lambda part: model_inputs(part, packed_positions(part, tokens.bos)), progress if world.is_main else None
+        model,
+        windows,
+        None,
+        world.device,
+        lambda part: model_inputs(part, packed_positions(part, tokens.bos)),
+        progress if world.is_main else None,
     )
     nats, predicted = world.sum(torch.tensor([found.nats, found.tokens], dtype=torch.float64)).tolist()
     text_bytes = round(tokens.text_bytes * predicted / (len(tokens) - 1))
@@ -244,7 +312,9 @@ def autocast(device: torch.device | str) -> torch.autocast:
 def run_corpus(run: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus:
     """What a run was trained on, and what was held out."""
     about = _about(Path(run))
-    corpus = prepare(about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"])
+    corpus = prepare(
+        about["data"], about["tokenizer"], about["vocab"], about["valid"], cache_folder(), field=about["field"]
+    )
     same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
     if not same or {"train": len(corpus.train), "valid": len(corpus.valid)} != about["tokens"]:
         raise UserError(f"{about['data']} has changed since {run} was trained on it: name a text with --data")
@@ -262,7 +332,13 @@ def text_tokens(source: str, tokenizer: PreTrainedTokenizerFast, field: str = "t
 
 
 def train(
-    recipe: LanguageRecipe, out: str | Path, *, resume: bool = False, overwrite: bool = False, quiet: bool = False, device: str = "auto"
+    recipe: LanguageRecipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    device: str = "auto",
 ) -> FitResult:
     """Train into the folder `out`, alone or as one process of torchrun's; at the end the folder is also a Hugging Face model."""
     from horosphere.models.helm import HelmForCausalLM
@@ -285,7 +361,9 @@ def train(
             "tokens": {"train": len(corpus.train), "valid": len(corpus.valid)},
             "config": {key: getattr(config, key) for key in inspect.get_annotations(type(config))},
         }
-        result = fit(model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet)
+        result = fit(
+            model, task, recipe.engine, out, here, resume=resume, overwrite=overwrite, about=about, quiet=quiet
+        )
         del model, task
         here.from_main(lambda: _export(out, result.checkpoint, config, corpus.tokenizer))
         return result
@@ -305,7 +383,9 @@ def load(run: str | Path) -> tuple[HelmForCausalLM, PreTrainedTokenizerFast]:
     tokenizer = load_tokenizer(folder)
     known = max(tokenizer.get_vocab().values()) + 1
     if known > model.config.vocab_size:
-        raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {model.config.vocab_size}; put back its own")
+        raise UserError(
+            f"{folder}: the tokenizer has {known} tokens, the model only {model.config.vocab_size}; put back its own"
+        )
     return model.eval(), tokenizer
 
 
@@ -319,9 +399,13 @@ def _exported(folder: Path) -> HelmForCausalLM:
     try:
         kind = json.loads((folder / EXPORTED).read_text(encoding="utf-8")).get("model_type")
         if kind != HelmConfig.model_type:
-            raise UserError(f"{folder}: a model of type {kind}; this reads {HelmConfig.model_type} only, load it with transformers")
+            raise UserError(
+                f"{folder}: a model of type {kind}; this reads {HelmConfig.model_type} only, load it with transformers"
+            )
         with _hushed():
-            model, problems = HelmForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True, output_loading_info=True)
+            model, problems = HelmForCausalLM.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
     except UserError:
         raise
     except Exception as error:  # what transformers and safetensors raise for a broken file is anyone's guess
@@ -400,5 +484,7 @@ def write(
     ids = torch.tensor([start], device=device)
     choice = {"do_sample": False} if greedy else {"do_sample": True, "temperature": temperature, "top_k": top_k}
     with torch.no_grad(), _hushed():
-        out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **choice, **options)  # type: ignore[operator]
+        out = model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **choice, **options
+        )  # type: ignore[operator]
     return str(tokenizer.decode(out[0], skip_special_tokens=True))

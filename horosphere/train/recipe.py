@@ -50,10 +50,15 @@ def build(cls: type[T], values: dict[str, Any], where: str) -> T:
         if key not in fields:
             near = difflib.get_close_matches(str(key), fields)
             raise UserError(
-                f"{where}: there is no setting {key}; " + (f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(fields)}")
+                f"{where}: there is no setting {key}; "
+                + (f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(fields)}")
             )
     nothing = dataclasses.MISSING
-    if missing := [f.name for f in fields.values() if f.name not in values and f.default is nothing and f.default_factory is nothing]:
+    if missing := [
+        f.name
+        for f in fields.values()
+        if f.name not in values and f.default is nothing and f.default_factory is nothing
+    ]:
         raise UserError(f"{where}: {', '.join(missing)} must be given; add {missing[0]}=…")
     return cls(**{key: _converted(value, hints[key], f"{where}: {key}") for key, value in values.items()})
 
@@ -69,7 +74,10 @@ def sorted_settings(parts: Sequence[type], apart: set[str], given: dict[str, Any
         hints, known = get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
         nothing = dataclasses.MISSING
         required = {name for name in own if known[name].default is nothing and known[name].default_factory is nothing}
-        fields += [(name, hints[name], dataclasses.field() if name in required else dataclasses.field(default=None)) for name in own]
+        fields += [
+            (name, hints[name], dataclasses.field() if name in required else dataclasses.field(default=None))
+            for name in own
+        ]
     values: Any = build(dataclasses.make_dataclass("Settings", fields, kw_only=True), given, where)
     return [{name: getattr(values, name) for name in given if name in own} for own in names]
 
@@ -104,7 +112,9 @@ def _find(name: str, folder: Path, children: tuple[Path, ...]) -> Path:
     if name.endswith((".yaml", ".yml")):
         path = Path(children[-1].parent if children else ".", name).resolve()
         if not path.is_file():
-            raise UserError(f"{children[-1] if children else name}: there is no file {path}; known recipes are {', '.join(recipe_names(folder))}")
+            raise UserError(
+                f"{children[-1] if children else name}: there is no file {path}; known recipes are {', '.join(recipe_names(folder))}"
+            )
         return path
     names = recipe_names(folder)
     if name not in names:
@@ -120,7 +130,9 @@ def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str
     for key, value in over.items():
         old = under.get(key)
         if isinstance(old, dict) and not isinstance(value, dict) and not _is_nothing(value):
-            raise UserError(f"{where}: {key} is a section; set its parts, for example {key}.{next(iter(old), 'name')}=…")
+            raise UserError(
+                f"{where}: {key} is a section; set its parts, for example {key}.{next(iter(old), 'name')}=…"
+            )
         merged[key] = _merged(old, value, where) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
@@ -160,7 +172,9 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
     if types.NoneType in kinds and _is_nothing(value):
         return None
     complaints = []
-    for kind in sorted((k for k in kinds if k is not types.NoneType), key=lambda k: k is str):  # any text is a str: it is asked last
+    for kind in sorted(
+        (k for k in kinds if k is not types.NoneType), key=lambda k: k is str
+    ):  # any text is a str: it is asked last
         try:
             return _converted(value, kind, where)
         except UserError as error:
@@ -170,7 +184,9 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
 
 
 def _sequence(value: Any, origin: type, args: tuple[Any, ...], where: str) -> Any:
-    items = [item.strip() for item in value.strip("[]() ").split(",") if item.strip()] if isinstance(value, str) else value
+    items = (
+        [item.strip() for item in value.strip("[]() ").split(",") if item.strip()] if isinstance(value, str) else value
+    )
     items = _of(items, (list, tuple), where, "a list, for example 1,2")
     if origin is list or args[1:] == (...,):
         return origin(_converted(item, args[0], where) for item in items)

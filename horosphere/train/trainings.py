@@ -53,16 +53,23 @@ class Training:
 
 def run_all(trainings: Sequence[Training], jobs: int, device: str, overwrite: bool, update: Update) -> None:
     """All of them, `jobs` at a time. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), **os.environ}  # processes that share cores must not fight for them
+    threads = {
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)),
+        **os.environ,
+    }  # processes that share cores must not fight for them
     waiting, finished = list(trainings), 0
     running: dict[subprocess.Popen[bytes], tuple[Training, Any]] = {}  # with what it says on stderr
     main = threading.current_thread() is threading.main_thread()  # Python lets no other set handlers
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None  # by itself it would leave the trainings without a parent
+    before = (
+        signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
+    )  # by itself it would leave the trainings without a parent
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 training, errors = waiting.pop(0), TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
-                process = subprocess.Popen(training.command(device, overwrite), stdout=subprocess.DEVNULL, stderr=errors, env=threads)
+                process = subprocess.Popen(
+                    training.command(device, overwrite), stdout=subprocess.DEVNULL, stderr=errors, env=threads
+                )
                 running[process] = training, errors
             time.sleep(POLL)
             for process in [process for process in running if process.poll() is not None]:

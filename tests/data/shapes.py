@@ -18,8 +18,14 @@ def drawn(seed, height=32, width=40, count=2):
         room = width // 2
         cy, cx = random.integers(radius, height - radius), number * room + random.integers(radius, room - radius)
         kind = int(random.integers(1, 3))
-        mask = np.maximum(abs(y - cy), abs(x - cx)) < radius if kind == SQUARE else (y - cy) ** 2 + (x - cx) ** 2 < radius**2
-        image[mask] = random.integers(120, 256, 3) if kind == SQUARE else random.integers(120, 256, 3) * np.array([1, 1, 0])
+        mask = (
+            np.maximum(abs(y - cy), abs(x - cx)) < radius
+            if kind == SQUARE
+            else (y - cy) ** 2 + (x - cx) ** 2 < radius**2
+        )
+        image[mask] = (
+            random.integers(120, 256, 3) if kind == SQUARE else random.integers(120, 256, 3) * np.array([1, 1, 0])
+        )
         found.append((mask, kind))
     return image.astype(np.uint8), found
 
@@ -63,10 +69,22 @@ def write_coco(root, train=4, val=2, **changes):
             save(drawn(number, 20, 30, 0)[0], root / part / f"{number}.png")
             square = {"segmentation": [[2, 3, 8, 3, 8, 9, 2, 9]], "bbox": [2, 3, 6, 6], "category_id": 7}
             runs = {"segmentation": {"size": [20, 30], "counts": [0, 40, 560]}, "bbox": [0, 0, 2, 20], "category_id": 3}
-            crowd = {"segmentation": {"size": [20, 30], "counts": [560, 40]}, "bbox": [28, 0, 2, 20], "category_id": 3, "iscrowd": 1}
-            notes += [{"id": 10 * number + i, "image_id": number, **note} for i, note in enumerate((square, runs, crowd))]
+            crowd = {
+                "segmentation": {"size": [20, 30], "counts": [560, 40]},
+                "bbox": [28, 0, 2, 20],
+                "category_id": 3,
+                "iscrowd": 1,
+            }
+            notes += [
+                {"id": 10 * number + i, "image_id": number, **note} for i, note in enumerate((square, runs, crowd))
+            ]
         images = [{"id": number, "file_name": f"{number}.png", "height": 20, "width": 30} for number in range(count)]
-        content = {"images": images, "annotations": notes, "categories": [{"id": 7, "name": "seven"}, {"id": 3, "name": "three"}], **changes}
+        content = {
+            "images": images,
+            "annotations": notes,
+            "categories": [{"id": 7, "name": "seven"}, {"id": 3, "name": "three"}],
+            **changes,
+        }
         (root / "annotations").mkdir(exist_ok=True)
         (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(content))
     return str(root)

@@ -29,7 +29,9 @@ def everything(part):
 # -- a class for every pixel ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["{p}annot", "images/{p} masks/{p}", "{p}/images {p}/labels", "images/{p} annotations/{p}"])
+@pytest.mark.parametrize(
+    "layout", ["{p}annot", "images/{p} masks/{p}", "{p}/images {p}/labels", "images/{p} annotations/{p}"]
+)
 def test_every_layout_holds_the_same(tmp_path, layout):
     expected = open_semantic(write_semantic(tmp_path / "camvid", 3, 2), ignore=9)
     for part in ("train", "val"):
@@ -65,7 +67,9 @@ def test_names_and_numbers_of_classes(tmp_path):
     (tmp_path / "classes.txt").write_text("ground\nsquare\ncircle\n")
     assert open_semantic(root, ignore=9).classes == ["ground", "square", "circle"]
     assert "classes=5" in refusal(lambda: open_semantic(root, ignore=9, classes=5))
-    assert "a pixel of class 9, but classes go from 0 to 2; set classes=…, or ignore=9" in refusal(lambda: open_semantic(root).train.read(0))
+    assert "a pixel of class 9, but classes go from 0 to 2; set classes=…, or ignore=9" in refusal(
+        lambda: open_semantic(root).train.read(0)
+    )
 
 
 def test_every_tenth_is_held_out_where_nothing_is_and_a_source_of_its_own_counts_first(tmp_path):
@@ -151,7 +155,9 @@ def test_coco_has_its_polygons_runs_crowds_and_categories(tmp_path):
     assert found.crowd.tolist() == [False, False, True]
     assert found.boxes.tolist() == [[2, 3, 8, 9], [0, 0, 2, 20], [28, 0, 30, 20]]
     assert found.masks[1].sum() == 40
-    single = open_instances(str(tmp_path / "annotations" / "instances_train.json"), str(tmp_path / "annotations" / "instances_val.json"))
+    single = open_instances(
+        str(tmp_path / "annotations" / "instances_train.json"), str(tmp_path / "annotations" / "instances_val.json")
+    )
     assert (len(single.train), len(single.valid)) == (4, 2)
 
 
@@ -161,7 +167,10 @@ def test_coco_has_its_polygons_runs_crowds_and_categories(tmp_path):
         ({"categories": [{"id": 7, "name": "seven"}]}, "category 3, which it does not list"),
         ({"annotations": [{"id": 1, "image_id": 99, "category_id": 7}]}, "no COCO file"),
         ({"images": []}, "no COCO file"),
-        ({"images": [{"id": i, "file_name": f"{i}.jpg", "height": 20, "width": 30} for i in range(4)]}, "0.jpg is in none of"),
+        (
+            {"images": [{"id": i, "file_name": f"{i}.jpg", "height": 20, "width": 30} for i in range(4)]},
+            "0.jpg is in none of",
+        ),
     ],
 )
 def test_coco_files_that_do_not_fit_are_named(tmp_path, changes, complaint):
@@ -181,7 +190,9 @@ def test_coco_pictures_of_another_size_and_masks_that_are_none(tmp_path):
     assert "annotation 10 has no mask that can be drawn" in refusal(lambda: open_instances(root).train.read(1))
     file.write_text("{")
     assert "no COCO file" in refusal(lambda: open_instances(root))
-    assert "one has COCO files and the other has none" in refusal(lambda: open_instances(root, write_instances(tmp_path / "own")))
+    assert "one has COCO files and the other has none" in refusal(
+        lambda: open_instances(root, write_instances(tmp_path / "own"))
+    )
 
 
 def test_boxes_of_one_pixel_have_an_area():

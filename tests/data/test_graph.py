@@ -25,7 +25,11 @@ def graphs(draw, directed=None):
     pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] < pair[1])
     edges = draw(st.lists(pairs, unique=True, max_size=25)) if n > 1 else []
     directed = draw(st.booleans()) if directed is None else directed
-    return Graph([f"n{i}" for i in range(n)], np.array([(order[a], order[b]) for a, b in edges], dtype=np.int64).reshape(-1, 2), directed)
+    return Graph(
+        [f"n{i}" for i in range(n)],
+        np.array([(order[a], order[b]) for a, b in edges], dtype=np.int64).reshape(-1, 2),
+        directed,
+    )
 
 
 def as_networkx(graph: Graph) -> nx.DiGraph:

@@ -9,7 +9,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from horosphere.data.augment import MEAN, Augmentation, Draws, augment, mix, normalise, rand_augment, random_box, shifted_box, shuffled, whole_box
+from horosphere.data.augment import (
+    MEAN,
+    Augmentation,
+    Draws,
+    augment,
+    mix,
+    normalise,
+    rand_augment,
+    random_box,
+    shifted_box,
+    shuffled,
+    whole_box,
+)
 from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, resample
 from horosphere.errors import UserError
 from tests.data.pictures import pixels, write_folder, write_npz
@@ -41,7 +53,11 @@ def batch(size=8, rows=BATCH, seed=0):
 
 
 def test_an_npz_has_its_parts_names_and_tree(tmp_path):
-    file = write_npz(tmp_path / "set.npz", fine_names=np.array(["a", "b", "c", "d"]), coarse_of_fine=np.array([0, 1, 1, 0], dtype=np.uint8))
+    file = write_npz(
+        tmp_path / "set.npz",
+        fine_names=np.array(["a", "b", "c", "d"]),
+        coarse_of_fine=np.array([0, 1, 1, 0], dtype=np.uint8),
+    )
     data = open_images(file)
     assert (len(data.train), len(data.valid), data.classes) == (48, 16, ["a", "b", "c", "d"])
     assert data.tree.parents.tolist() == [4, 5, 5, 4, 6, 6, -1]
@@ -101,7 +117,10 @@ def test_pictures_in_memory_and_in_files_are_the_same(tmp_path):
     images, labels = pixels(8, size=12)
     np.savez(tmp_path / "x.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
     write_folder(tmp_path / "files", ["a"], each=8, size=12)
-    kept, files = open_images(str(tmp_path / "x.npz")).train, open_images(str(tmp_path / "files"), str(tmp_path / "files")).train
+    kept, files = (
+        open_images(str(tmp_path / "x.npz")).train,
+        open_images(str(tmp_path / "files"), str(tmp_path / "files")).train,
+    )
     assert torch.equal(stills(kept, 12), stills(files, 12))
     draws = np.random.default_rng(0).random((8, 4))
     assert torch.equal(*(part.pictures.crops(part.numbers, shifted_box, draws, 12)() for part in (kept, files)))
@@ -122,8 +141,12 @@ def test_a_set_of_torchvision_is_read_from_its_folder(tmp_path):
     raw.mkdir(parents=True)
     images, labels = pixels(6)
     for part in ("train", "t10k"):
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(np.array([0x803, 6, 8, 8], dtype=">i4").tobytes() + images[..., 0].tobytes())
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(np.array([0x801, 6], dtype=">i4").tobytes() + labels.astype(np.uint8).tobytes())
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(
+            np.array([0x803, 6, 8, 8], dtype=">i4").tobytes() + images[..., 0].tobytes()
+        )
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(
+            np.array([0x801, 6], dtype=">i4").tobytes() + labels.astype(np.uint8).tobytes()
+        )
     data = open_images(f"torchvision:mnist:{tmp_path}")
     assert (len(data.train), len(data.valid), len(data.classes)) == (6, 6, 10)
     np.testing.assert_array_equal(stills(data.train)[:, 0], images[..., 0])
@@ -166,7 +189,8 @@ def broken(path, how):
 
 
 @pytest.mark.parametrize(
-    ("how", "remedy"), [("cut", "repair or remove it"), ("text", "repair or remove it"), ("RGBA", "4 channels"), ("LA", "2 channels")]
+    ("how", "remedy"),
+    [("cut", "repair or remove it"), ("text", "repair or remove it"), ("RGBA", "4 channels"), ("LA", "2 channels")],
 )
 def test_a_broken_picture_is_named_when_it_is_read(tmp_path, how, remedy):
     folder, file = broken(tmp_path, how)
@@ -257,11 +281,16 @@ def test_boxes_lie_where_they_should(height, width):
         side = min(height, width)
         still, moved = whole_box(1.0, height, width, draws), shifted_box(height, width, draws)
         assert moved[2:] == still[2:] == (side, side)
-        assert all(abs(a - b) <= side // 8 and float(a - b).is_integer() for a, b in zip(moved[:2], still[:2], strict=True))
+        assert all(
+            abs(a - b) <= side // 8 and float(a - b).is_integer() for a, b in zip(moved[:2], still[:2], strict=True)
+        )
 
 
 def test_crops_of_photographs_are_8_to_100_per_cent():
-    areas = np.array([math.prod(random_box(100, 100, u)[2:]) for u in np.random.default_rng(0).random((2000, 4)).tolist()]) / 1e4
+    areas = (
+        np.array([math.prod(random_box(100, 100, u)[2:]) for u in np.random.default_rng(0).random((2000, 4)).tolist()])
+        / 1e4
+    )
     assert 0.08 <= areas.min() < 0.1
     assert 0.9 < areas.max() <= 1
 
@@ -329,7 +358,12 @@ def test_half_of_the_pictures_are_mirrored():
 def test_targets_are_mixed_as_pixels_are(mixup, cutmix):
     how, rows = replace(OFF, mixup=mixup, cutmix=cutmix), 200
     bright = torch.arange(rows) % 2  # each pair has one black and one white picture, and these are the classes
-    x, targets = mix(bright[:, None, None, None].expand(-1, 3, 12, 9).float(), F.one_hot(bright, 2).float(), Draws.of(0, 0, rows, how), how)
+    x, targets = mix(
+        bright[:, None, None, None].expand(-1, 3, 12, 9).float(),
+        F.one_hot(bright, 2).float(),
+        Draws.of(0, 0, rows, how),
+        how,
+    )
     torch.testing.assert_close(x.mean((1, 2, 3)), targets[:, 1])
     torch.testing.assert_close(targets.sum(1), torch.ones(rows))
     torch.testing.assert_close(x[::2], 1 - x[1::2])
@@ -352,9 +386,16 @@ def test_a_quarter_of_the_pictures_loses_a_rectangle():
 
 def test_randaugment_is_torchvisions_picture_by_picture():
     v2 = pytest.importorskip("torchvision.transforms.v2", reason="augmentation by torchvision")
-    theirs = v2.RandAugment(magnitude=9, num_magnitude_bins=11, interpolation=v2.InterpolationMode.BILINEAR, fill=[round(255 * c) for c in MEAN])
+    theirs = v2.RandAugment(
+        magnitude=9,
+        num_magnitude_bins=11,
+        interpolation=v2.InterpolationMode.BILINEAR,
+        fill=[round(255 * c) for c in MEAN],
+    )
     space = list(theirs._AUGMENTATION_SPACE.items())
-    images = torch.randint(0, 256, (4 * len(space), 3, 15, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (4 * len(space), 3, 15, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     draws = np.zeros((len(images), 2, 2))
     draws[:, :, 0] = (0.5 / len(space) + np.arange(len(images)) / len(space))[:, None] % 1
     draws[:, 1, 0] = np.roll(draws[:, 1, 0], 5)
@@ -373,7 +414,10 @@ def test_randaugment_is_torchvisions_picture_by_picture():
     assert (got == torch.stack(expected)).float().mean() > 0.999
 
 
-@pytest.mark.parametrize(("name", "value"), [("erase", 1.5), ("smoothing", -0.1), ("mixup", -1.0), ("randaugment", 11.0), ("cutmix", math.nan)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("erase", 1.5), ("smoothing", -0.1), ("mixup", -1.0), ("randaugment", 11.0), ("cutmix", math.nan)],
+)
 def test_strengths_out_of_range_are_refused(name, value):
     with pytest.raises(UserError, match=f"{name}="):
         replace(OFF, **{name: value}).check()

@@ -21,7 +21,9 @@ PETS = [("dog", "pet"), ("cat", "pet"), ("tabby", "cat")]
 def put(tmp_path):
     def write(name, content):
         data = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") and isinstance(content, str) else data)
+        (tmp_path / name).write_bytes(
+            gzip.compress(data) if name.endswith(".gz") and isinstance(content, str) else data
+        )
         return tmp_path / name
 
     return write
@@ -69,7 +71,10 @@ def test_edge_lists(put, name, content):
         {"pet": {"dog": {}, "cat": ["tabby"]}},
         {"pet": ["dog", {"cat": "tabby"}]},
         [{"pet": {"dog": None, "cat": {"tabby": None}}}],
-        {"name": "pet", "children": [{"name": "dog", "size": 3}, {"name": "cat", "children": [{"name": "tabby", "children": []}]}]},
+        {
+            "name": "pet",
+            "children": [{"name": "dog", "size": 3}, {"name": "cat", "children": [{"name": "tabby", "children": []}]}],
+        },
         [{"name": "pet", "children": ["dog", {"name": "cat", "children": ["tabby"]}]}],
     ],
 )
@@ -80,7 +85,10 @@ def test_nested_json(put, tree):
 
 
 def test_one_label_under_two_parents_is_one_node(put):
-    assert named(read_graph(put("t.json", '{"pet": ["dog"], "wolf": {"dog": null}}'))) == [("dog", "pet"), ("dog", "wolf")]
+    assert named(read_graph(put("t.json", '{"pet": ["dog"], "wolf": {"dog": null}}'))) == [
+        ("dog", "pet"),
+        ("dog", "wolf"),
+    ]
     tree = '[{"name": "pet", "children": [{"name": "dog"}]}, {"name": "wolf", "children": [{"name": "dog"}]}]'
     assert named(read_graph(put("t.json", tree))) == [("dog", "pet"), ("dog", "wolf")]
 
@@ -106,11 +114,19 @@ def test_labels_name_the_nodes_unless_two_are_alike(put):
 
 def test_repeats(put):
     path = put("t.tsv", "a\tb\nc\tb\na\tb\nb\ta\n")
-    assert refusal(path) == "t.tsv line 3: the edge a -> b stands already in line 1. Remove it, or pass --unique to drop repeats."
-    assert refusal(path, unique=True).startswith("t.tsv: a cycle, a -> b -> a; a hierarchy has none. Fix it, or pass --graph")
+    assert (
+        refusal(path)
+        == "t.tsv line 3: the edge a -> b stands already in line 1. Remove it, or pass --unique to drop repeats."
+    )
+    assert refusal(path, unique=True).startswith(
+        "t.tsv: a cycle, a -> b -> a; a hierarchy has none. Fix it, or pass --graph"
+    )
     assert named(read_graph(path, directed=False, unique=True)) == [("a", "b"), ("c", "b")]
     path = put("t.tsv", "a\tb\nb\ta\n")
-    assert refusal(path, directed=False) == "t.tsv line 2: the edge b - a stands already in line 1. Remove it, or pass --unique to drop repeats."
+    assert (
+        refusal(path, directed=False)
+        == "t.tsv line 2: the edge b - a stands already in line 1. Remove it, or pass --unique to drop repeats."
+    )
 
 
 def test_adjacency_lists_may_name_both_ends(put):
@@ -139,26 +155,66 @@ TAB = "an edge needs two (child, parent), separated by a tab."
         ),
         ("t.tsv", "a\t \n", "t.tsv line 1: an empty label. Fill it in, or remove the edge (a root needs none)."),
         ("t.csv", ",b,c\n", "t.csv line 1: an empty label. Fill it in, or remove the edge (a root needs none)."),
-        ("t.csv", "Parent,Child\n", "t.csv line 1: the columns are parent, child; an edge is child, parent. Swap the columns."),
-        ("t.csv", 'a,b\n"c,d\ne,f\n', "t.csv line 3: unexpected end of data. Close the quotes, and double those inside a cell."),
+        (
+            "t.csv",
+            "Parent,Child\n",
+            "t.csv line 1: the columns are parent, child; an edge is child, parent. Swap the columns.",
+        ),
+        (
+            "t.csv",
+            'a,b\n"c,d\ne,f\n',
+            "t.csv line 3: unexpected end of data. Close the quotes, and double those inside a cell.",
+        ),
         ("t.txt", "#", "t.txt: no edges. A graph needs at least one."),
         ("t.tsv", "", "t.tsv: no edges. A graph needs at least one."),
         ("t.csv", "child,parent\n# nothing\n", "t.csv: no edges. A graph needs at least one."),
         ("t.json", '{"a": {}}', "t.json: no edges. A graph needs at least one."),
         ("t.tsv", b"a\tb\nc\xe9\tb\n", "t.tsv line 2, byte 2: no UTF-8 text. Save the file as UTF-8."),
         ("t.csv", "a,b\n".encode("utf-16"), "t.csv: UTF-16 text. Save it as UTF-8."),
-        ("t.csv", "a,b\n".encode("utf-16-le"), "t.csv line 1: a NUL byte; this is no UTF-8 text. Save the file as UTF-8."),
+        (
+            "t.csv",
+            "a,b\n".encode("utf-16-le"),
+            "t.csv line 1: a NUL byte; this is no UTF-8 text. Save the file as UTF-8.",
+        ),
         ("t.pkl", "a", f"t.pkl: unknown extension .pkl. Known are {' '.join(EXTENSIONS)}, each also with .gz."),
         ("t", "a", f"t: unknown extension (none). Known are {' '.join(EXTENSIONS)}, each also with .gz."),
-        ("t.tsv.gz", b"a\tb\n", "t.tsv.gz: a broken gzip file (Not a gzipped file (b'a\\t')). Compress or download it again."),
-        ("t.json", '{"a":\n ["b" "c"]}', "t.json line 2, column 7: no valid JSON (Expecting ',' delimiter). Correct it there."),
+        (
+            "t.tsv.gz",
+            b"a\tb\n",
+            "t.tsv.gz: a broken gzip file (Not a gzipped file (b'a\\t')). Compress or download it again.",
+        ),
+        (
+            "t.json",
+            '{"a":\n ["b" "c"]}',
+            "t.json line 2, column 7: no valid JSON (Expecting ',' delimiter). Correct it there.",
+        ),
         ("t.json", '{"a": ["b"], "a": ["c"]}', 't.json: the key "a" stands twice in one object. Join the two.'),
-        ("t.json", '{"a": ["b", "b"]}', "t.json: the edge b -> a is there twice. Remove one, or pass --unique to drop repeats."),
-        ("t.json", '{"a": [1]}', "t.json: 1 stands where an object, a list of labels, a label or null should. Write labels as strings."),
-        ("t.json", '{"name": "a", "children": [{}]}', 't.json: {} stands where an object with a "name" should. Write labels as strings.'),
-        ("t.json", '{"a":' * 200_000, "t.json: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent)."),
+        (
+            "t.json",
+            '{"a": ["b", "b"]}',
+            "t.json: the edge b -> a is there twice. Remove one, or pass --unique to drop repeats.",
+        ),
+        (
+            "t.json",
+            '{"a": [1]}',
+            "t.json: 1 stands where an object, a list of labels, a label or null should. Write labels as strings.",
+        ),
+        (
+            "t.json",
+            '{"name": "a", "children": [{}]}',
+            't.json: {} stands where an object with a "name" should. Write labels as strings.',
+        ),
+        (
+            "t.json",
+            '{"a":' * 200_000,
+            "t.json: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent).",
+        ),
         ("t.gml", "graph [ directed", "t.gml: no valid gml (expected an int"),
-        ("t.graphml", "<a>", "t.graphml: no valid graphml (no element found: line 1, column 3). Correct it, or export it again."),
+        (
+            "t.graphml",
+            "<a>",
+            "t.graphml: no valid graphml (no element found: line 1, column 3). Correct it, or export it again.",
+        ),
     ],
 )
 def test_mistakes(put, name, content, message):
@@ -192,7 +248,11 @@ def test_deep_json_is_walked_without_recursion(put, monkeypatch):
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.binary(max_size=40) | st.text('ab,\t\n"{}[]:# 0', max_size=30).map(str.encode), st.sampled_from(EXTENSIONS), st.booleans())
+@given(
+    st.binary(max_size=40) | st.text('ab,\t\n"{}[]:# 0', max_size=30).map(str.encode),
+    st.sampled_from(EXTENSIONS),
+    st.booleans(),
+)
 @example(b'"a\nb","a\nb"', ".csv", True)
 @example(b'{"a\\nb": ["a\\nb"]}', ".json", True)
 def test_any_bytes_give_a_graph_or_one_line(put, data, kind, directed):

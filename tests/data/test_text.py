@@ -91,14 +91,18 @@ def test_a_huge_file_is_read_in_little_memory(tmp_path):
         from horosphere.data.text import documents
         tracemalloc.start()
         print(sum(len(text) for text in documents({str(path)!r})), tracemalloc.get_traced_memory()[1])"""
-    size, peak = map(int, subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    size, peak = map(
+        int, subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    )
     assert size > 60e6
     assert peak < 32e6  # of 63 MB
 
 
 def test_json_lines(put):
     lines = '\ufeff{"text": "one", "id": 1}\n\n{"text": " "}\r\n{"text": "\\ud83e\\udd84\\n"}\n{"text": "three", "body": "3"}'
-    assert list(documents(put("a.jsonl", lines))) == list(documents(put("b.jsonl.gz", lines))) == ["one", "🦄\n", "three"]
+    assert (
+        list(documents(put("a.jsonl", lines))) == list(documents(put("b.jsonl.gz", lines))) == ["one", "🦄\n", "three"]
+    )
     assert list(documents(put("c.jsonl", '{"body": "x"}'), field="body")) == ["x"]
 
 
@@ -224,7 +228,14 @@ def test_mistakes_with_hugging_face(monkeypatch):
 def test_a_fingerprint_follows_names_sizes_and_times(put, tmp_path):
     a, b = put("in/a.txt", "one"), put("in/b.txt", "two")
     folder = str(tmp_path / "in")
-    seen = [fingerprint(folder), fingerprint(a), fingerprint(b), fingerprint("python"), fingerprint("hf:x"), fingerprint("hf:x:y")]
+    seen = [
+        fingerprint(folder),
+        fingerprint(a),
+        fingerprint(b),
+        fingerprint("python"),
+        fingerprint("hf:x"),
+        fingerprint("hf:x:y"),
+    ]
     assert seen[0] == fingerprint(folder)
     Path(a).rename(tmp_path / "in" / "c.txt")
     seen.append(fingerprint(folder))

@@ -11,7 +11,10 @@ from horosphere.data.tokenizer import END, FILES, load_tokenizer, train_tokenize
 from horosphere.errors import UserError
 
 pytest.importorskip("transformers")
-TEXTS = ["the cat sat on the mat, and the dog didn't mind; it's 12345 years since 1999.\n\n", "Das Mädchen läuft über die Straße 🦄.\r\n"] * 20
+TEXTS = [
+    "the cat sat on the mat, and the dog didn't mind; it's 12345 years since 1999.\n\n",
+    "Das Mädchen läuft über die Straße 🦄.\r\n",
+] * 20
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,13 @@ def test_every_text_comes_back(tokenizer, text):
 
 
 def test_the_special_token(tokenizer):
-    assert tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.pad_token_id == tokenizer.convert_tokens_to_ids(END) == 0
+    assert (
+        tokenizer.bos_token_id
+        == tokenizer.eos_token_id
+        == tokenizer.pad_token_id
+        == tokenizer.convert_tokens_to_ids(END)
+        == 0
+    )
     assert tokenizer.decode([0, *tokenizer("the cat")["input_ids"], 0], skip_special_tokens=True) == "the cat"
 
 
@@ -40,7 +49,14 @@ def test_training_finds_words_and_splits_what_it_should(tokenizer):
     assert split("the the") == ["the", " the"]
     assert split("it's") == ["it", "'s"]
     assert all(len(token) <= 3 for token in split("1999123451999"))
-    assert max(len(tokenizer.decode([i]).strip()) for i in range(len(tokenizer)) if tokenizer.decode([i]).strip().isdecimal()) == 3
+    assert (
+        max(
+            len(tokenizer.decode([i]).strip())
+            for i in range(len(tokenizer))
+            if tokenizer.decode([i]).strip().isdecimal()
+        )
+        == 3
+    )
 
 
 def test_the_same_texts_give_the_same_tokenizer(tokenizer):

@@ -14,12 +14,23 @@ from hypothesis import strategies as st
 
 from horosphere.data import tokens as module
 from horosphere.data.tokenizer import train_tokenizer
-from horosphere.data.tokens import TokenFile, Windows, cache_folder, document_positions, prepare, tokenise, windows_in_order
+from horosphere.data.tokens import (
+    TokenFile,
+    Windows,
+    cache_folder,
+    document_positions,
+    prepare,
+    tokenise,
+    windows_in_order,
+)
 from horosphere.errors import UserError
 
 pytest.importorskip("transformers")
 BOOKS = Path(__file__).parents[3] / "shared" / "data" / "text" / "books-valid.txt.gz"
-TEXTS = [f"Chapter {i}.\n\nThe cat's hat cost {i * 12345} euros;\n  the dog's, größer, more.\r\n\n\n" * (i % 7 + 1) for i in range(120)]
+TEXTS = [
+    f"Chapter {i}.\n\nThe cat's hat cost {i * 12345} euros;\n  the dog's, größer, more.\r\n\n\n" * (i % 7 + 1)
+    for i in range(120)
+]
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +107,17 @@ def test_nothing_is_left_of_a_failure(tokenizer, tmp_path, monkeypatch):
 
 def test_progress_counts_megabytes(tokenizer, tmp_path):
     seen = []
-    tokenise(["the cat\n" * 200_000] * 2, tokenizer, tmp_path / "out", progress=lambda done, note: seen.append((done, note)))
+    tokenise(
+        ["the cat\n" * 200_000] * 2, tokenizer, tmp_path / "out", progress=lambda done, note: seen.append((done, note))
+    )
     assert seen == sorted(seen)
     assert seen[-1][0] == 3
     assert seen[-1][1].endswith("M tokens")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "longer", "empty", "no tokens", "no about", "foreign", "list", "cut", "words", "more"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "longer", "empty", "no tokens", "no about", "foreign", "list", "cut", "words", "more"]
+)
 def test_a_damaged_folder_is_refused(tokenizer, tmp_path, damage):
     folder = tmp_path / "out"
     tokenise(TEXTS, tokenizer, folder)
@@ -146,7 +161,12 @@ def test_books_are_tokenised_fast(tokenizer, tmp_path):
 
 # -- windows ----------------------------------------------------------------------------------------------------------
 
-sizes = {"size": st.integers(2, 200), "length": st.integers(1, 30), "rows": st.integers(1, 7), "seed": st.integers(0, 2**32 - 1)}
+sizes = {
+    "size": st.integers(2, 200),
+    "length": st.integers(1, 30),
+    "rows": st.integers(1, 7),
+    "seed": st.integers(0, 2**32 - 1),
+}
 
 
 @settings(max_examples=100, deadline=None)
@@ -198,7 +218,9 @@ def test_epochs_and_seeds_differ_in_order_and_offset():
 def test_in_order_every_token_but_the_first_is_predicted_once(size, length, rows, seed):
     tokens = stream(np.random.default_rng(seed).integers(1, 999, size), bos=0)
     batches = list(windows_in_order(tokens, length, rows))
-    assert all(windows.shape == (len(mask), length + 1) and mask.shape == (len(mask), length) for windows, mask in batches)
+    assert all(
+        windows.shape == (len(mask), length + 1) and mask.shape == (len(mask), length) for windows, mask in batches
+    )
     assert all(len(mask) == rows for _, mask in batches[:-1])
     assert 0 < len(batches[-1][1]) <= rows
     targets = torch.cat([windows[:, 1:][mask] for windows, mask in batches])
@@ -285,7 +307,12 @@ def test_a_corpus_is_made_once_for_each_question(source, tmp_path, tokenizer, mo
     cache = tmp_path / "cache"
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     (tmp_path / "v.txt").write_text("The hat.")
-    questions = [(None, 300, None), (None, 290, None), (None, 300, str(tmp_path / "v.txt")), (str(tmp_path / "tokenizer"), 300, None)]
+    questions = [
+        (None, 300, None),
+        (None, 290, None),
+        (None, 300, str(tmp_path / "v.txt")),
+        (str(tmp_path / "tokenizer"), 300, None),
+    ]
     made = [prepare(source, *question, cache) for question in questions]
     assert len(list(cache.iterdir())) == 4
     assert [corpus.train.vocab_size for corpus in made] == [300, 290, 300, 300]
@@ -303,7 +330,11 @@ def test_a_corpus_is_made_once_for_each_question(source, tmp_path, tokenizer, mo
 def test_a_failure_leaves_the_cache_as_it_was(source, tmp_path):
     with open(source, "a") as file:
         file.write("{broken")
-    for question, message in (((None, 300), "line 121: no valid JSON"), ((None, 100), "too small"), ((str(tmp_path / "none"), 300), "no tokenizer")):
+    for question, message in (
+        ((None, 300), "line 121: no valid JSON"),
+        ((None, 100), "too small"),
+        ((str(tmp_path / "none"), 300), "no tokenizer"),
+    ):
         with pytest.raises(UserError, match=message):
             prepare(source, *question, None, tmp_path / "cache")
     assert everything(tmp_path / "cache") == []
@@ -333,7 +364,10 @@ def _prepare(source, cache, barrier, queue):
 def test_processes_may_prepare_at_once(source, tmp_path):
     context = multiprocessing.get_context("fork")
     barrier, queue = context.Barrier(3), context.Queue()
-    processes = [context.Process(target=_prepare, args=(source, tmp_path / "cache", barrier, queue), daemon=True) for _ in range(3)]
+    processes = [
+        context.Process(target=_prepare, args=(source, tmp_path / "cache", barrier, queue), daemon=True)
+        for _ in range(3)
+    ]
     for process in processes:
         process.start()
     found = {queue.get(timeout=60) for _ in processes}

@@ -22,7 +22,14 @@ def random_items(count, seed=0, longest=12):
     items = []
     for _ in range(count):
         choices = tuple(phrase(rng, 5) for _ in range(rng.randint(2, 4)))
-        items.append(Item(rng.choice(["", "Question: " + phrase(rng, longest)]), choices, rng.randrange(len(choices)), rng.choice("ab")))
+        items.append(
+            Item(
+                rng.choice(["", "Question: " + phrase(rng, longest)]),
+                choices,
+                rng.randrange(len(choices)),
+                rng.choice("ab"),
+            )
+        )
     return items
 
 
@@ -66,19 +73,27 @@ def test_padding_is_masked():
     model = llama()
     seen = watch(model)
     score(model, tokenizer(), [Item("", ("mat mat mat mat", "mat"), 0)])
-    long, short = (len(tokenizer()(text)["input_ids"]) for text in ("mat mat mat mat", "mat"))  # the first token more, the last one less
+    long, short = (
+        len(tokenizer()(text)["input_ids"]) for text in ("mat mat mat mat", "mat")
+    )  # the first token more, the last one less
     assert seen[0]["attention_mask"].tolist() == [[1] * long, [1] * short + [0] * (long - short)]
 
 
 def test_likelihoods_obey_the_chain_rule():
-    items = [Item("", ("the cats chase mice", "mat"), 0), Item("", ("the cats", "mat"), 0), Item("the cats", ("chase mice", "mat"), 0)]
+    items = [
+        Item("", ("the cats chase mice", "mat"), 0),
+        Item("", ("the cats", "mat"), 0),
+        Item("the cats", ("chase mice", "mat"), 0),
+    ]
     both, first, second = score(llama(), tokenizer(), items).log_likelihoods
     assert both[0] == pytest.approx(first[0] + second[0], abs=1e-4)
 
 
 def test_spaces_at_the_end_of_a_context_belong_to_the_continuation():
     model = llama()
-    spaced, plain = score(model, tokenizer(), [Item("the cat ", ("sat", "mat"), 0), Item("the cat", (" sat", " mat"), 0)]).log_likelihoods
+    spaced, plain = score(
+        model, tokenizer(), [Item("the cat ", ("sat", "mat"), 0), Item("the cat", (" sat", " mat"), 0)]
+    ).log_likelihoods
     assert spaced == plain
 
 
@@ -86,7 +101,9 @@ def test_long_contexts_keep_their_end_and_the_first_token():
     """What is cut has no influence; what is left is read behind the token that starts a document."""
     model = llama(positions=16)
     end = " dogs chase cats"
-    far, near = (score(model, tokenizer(), [Item(start + end * 8, ("mice", "sky blue"), 0)]) for start in ("why why why", "mat"))
+    far, near = (
+        score(model, tokenizer(), [Item(start + end * 8, ("mice", "sky blue"), 0)]) for start in ("why why why", "mat")
+    )
     assert far.log_likelihoods == near.log_likelihoods
     assert (far.cut, near.cut) == (1, 1)
     seen = watch(model)
@@ -102,7 +119,12 @@ def test_what_fits_is_not_cut():
 def test_contexts_of_their_own():
     model = llama()
     found = score(model, tokenizer(), [Item(("the dogs", "the cats"), ("chase mice",) * 2, 0)])
-    assert_close(found.log_likelihoods[0], tuple(likelihood_alone(model, c, " chase mice") for c in ("the dogs", "the cats")), atol=1e-4, rtol=1e-5)
+    assert_close(
+        found.log_likelihoods[0],
+        tuple(likelihood_alone(model, c, " chase mice") for c in ("the dogs", "the cats")),
+        atol=1e-4,
+        rtol=1e-5,
+    )
 
 
 def test_it_repeats_itself():
@@ -123,7 +145,9 @@ def test_progress_counts_choices():
 def test_accuracies_follow_from_likelihoods():
     items = random_items(40)
     found = score(llama(), tokenizer(), items)
-    right = [max(range(len(v)), key=v.__getitem__) == item.gold for v, item in zip(found.log_likelihoods, items, strict=True)]
+    right = [
+        max(range(len(v)), key=v.__getitem__) == item.gold for v, item in zip(found.log_likelihoods, items, strict=True)
+    ]
     norm = [
         max(range(len(v)), key=lambda i, v=v, item=item: v[i] / len(item.choices[i])) == item.gold
         for v, item in zip(found.log_likelihoods, items, strict=True)
@@ -153,8 +177,16 @@ def test_a_model_that_finds_all_alike_scores_chance_wherever_gold_is():
 
 def test_the_right_answer_is_found_by_a_model_that_learned_it():
     model, t = llama(), tokenizer()
-    items = [Item("the cats chase", ("mice", "dogs"), 0), Item("the dogs chase", ("mice", "cats"), 1), Item("why is the sky", ("mat", "blue"), 1)]
-    batch = t([t.bos_token + item.context + " " + item.choices[item.gold] for item in items], return_tensors="pt", padding=True)
+    items = [
+        Item("the cats chase", ("mice", "dogs"), 0),
+        Item("the dogs chase", ("mice", "cats"), 1),
+        Item("why is the sky", ("mat", "blue"), 1),
+    ]
+    batch = t(
+        [t.bos_token + item.context + " " + item.choices[item.gold] for item in items],
+        return_tensors="pt",
+        padding=True,
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(30):
         loss = model(**batch, labels=batch["input_ids"]).loss
@@ -250,7 +282,9 @@ def test_a_limit_takes_items_from_everywhere(tmp_path):
 
 
 def test_the_whole_way_from_a_file(tmp_path):
-    pairs = [{"good": "the cat sat", "bad": "cat the sat", "field": "syntax", "phenomenon": p, "uid": "u"} for p in "xxy"]
+    pairs = [
+        {"good": "the cat sat", "bad": "cat the sat", "field": "syntax", "phenomenon": p, "uid": "u"} for p in "xxy"
+    ]
     with gzip.open(tmp_path / "blimp.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, pairs)))
     found = evaluate_task("blimp", tmp_path, llama(), tokenizer())
@@ -275,10 +309,18 @@ PLAIN = ["for fun", "{0} hunger", "habit", "no reason", "who knows"]
 THEIR_DOCUMENTS = {
     "arc/arc_easy.yaml": ("arc_easy", QUESTION, {"question": QUESTION}),
     "openbookqa/openbookqa.yaml": ("openbookqa", QUESTION, {"question_stem": QUESTION}),
-    "commonsense_qa/default.yaml": ("commonsense_qa", QUESTION + " ", {"question": QUESTION + " ", "choices": {"text": PLAIN}}),
+    "commonsense_qa/default.yaml": (
+        "commonsense_qa",
+        QUESTION + " ",
+        {"question": QUESTION + " ", "choices": {"text": PLAIN}},
+    ),
     "piqa/piqa.yaml": ("piqa", "Goal: " + QUESTION, {"goal": QUESTION}),
     "siqa/siqa.yaml": ("siqa", f"Cats chase. {QUESTION}", {"context": "Cats chase.", "question": QUESTION}),
-    "super_glue/boolq/default.yaml": ("boolq", "Passage: Cats.\nQuestion: do they?", {"passage": "Cats.", "question": "do they"}),
+    "super_glue/boolq/default.yaml": (
+        "boolq",
+        "Passage: Cats.\nQuestion: do they?",
+        {"passage": "Cats.", "question": "do they"},
+    ),
 }
 
 

@@ -15,7 +15,9 @@ from tests.evaluate.tiny import llama, phrase, tokenizer
 @pytest.fixture
 def folder(tmp_path):
     rng = random.Random(7)
-    questions = [{"query": phrase(rng, 20), "choices": [phrase(rng, 6) for _ in range(rng.randint(2, 5))]} for _ in range(40)]
+    questions = [
+        {"query": phrase(rng, 20), "choices": [phrase(rng, 6) for _ in range(rng.randint(2, 5))]} for _ in range(40)
+    ]
     rows = [question | {"gold": rng.randrange(len(question["choices"]))} for question in questions]
     for name in ("arc_easy", "commonsense_qa"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -27,7 +29,11 @@ def folder(tmp_path):
 
 
 def test_it_agrees_with_our_scores_offline_and_quietly(folder, monkeypatch, capfd, caplog):
-    pytest.importorskip("lm_eval.models.huggingface", reason="lm-evaluation-harness is not installed, or without accelerate", exc_type=ImportError)
+    pytest.importorskip(
+        "lm_eval.models.huggingface",
+        reason="lm-evaluation-harness is not installed, or without accelerate",
+        exc_type=ImportError,
+    )
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was asked"))
     model = llama(positions=32).train()  # some contexts are cut
     tasks = ["arc_easy", "commonsense_qa", "winogrande", "blimp"]

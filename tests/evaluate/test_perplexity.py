@@ -17,7 +17,9 @@ LENGTH = 12
 
 def windows(rows: int, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(200, (rows, LENGTH + 1), generator=generator), torch.rand(rows, LENGTH, generator=generator) < 0.7
+    return torch.randint(200, (rows, LENGTH + 1), generator=generator), torch.rand(
+        rows, LENGTH, generator=generator
+    ) < 0.7
 
 
 class Constant(nn.Module):
@@ -74,7 +76,9 @@ def test_stderr_is_the_spread_over_repeated_texts():
     logits = torch.randn(50, generator=generator)
     found = []
     for _ in range(300):
-        tokens = torch.multinomial(logits.softmax(-1), 40 * (LENGTH + 1), replacement=True, generator=generator).view(40, -1)
+        tokens = torch.multinomial(logits.softmax(-1), 40 * (LENGTH + 1), replacement=True, generator=generator).view(
+            40, -1
+        )
         found.append(perplexity(Constant(logits), [(tokens, torch.rand(40, LENGTH, generator=generator) < 0.5)]))
     spread = torch.tensor([p.loss for p in found]).std().item()
     assert sum(p.stderr for p in found) / len(found) == pytest.approx(spread, rel=0.15)

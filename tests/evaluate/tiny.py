@@ -8,8 +8,30 @@ import torch
 transformers = pytest.importorskip("transformers", reason="the evaluation of language models needs transformers")
 tokenizers = pytest.importorskip("tokenizers", reason="the evaluation of language models needs tokenizers")
 
-TEXT = ["Question: why is the sky blue?\nAnswer: light scatters.", "A. the cat sat on the mat", "B. dogs chase cats, and cats chase mice"]
-WORDS = ["light", "dogs", "chase", "cats", "mat", "sky", "blue", "and", "the", "scatters", "mice", "sat", "on", "why", "is", "猫", "é"]
+TEXT = [
+    "Question: why is the sky blue?\nAnswer: light scatters.",
+    "A. the cat sat on the mat",
+    "B. dogs chase cats, and cats chase mice",
+]
+WORDS = [
+    "light",
+    "dogs",
+    "chase",
+    "cats",
+    "mat",
+    "sky",
+    "blue",
+    "and",
+    "the",
+    "scatters",
+    "mice",
+    "sat",
+    "on",
+    "why",
+    "is",
+    "猫",
+    "é",
+]
 BOS = "<|endoftext|>"
 
 

@@ -63,16 +63,24 @@ class Case:
 
     def points(self, n: int = 32, seed: int = 1) -> Tensor:
         """Radii from 0 to `radius`; the first point is the origin, the second very near it.   -> (n, DIM)"""
-        radii = torch.linspace(0, self.radius, n, dtype=torch.float64)[torch.randperm(n - 2, generator=torch.Generator().manual_seed(seed)) + 2]
+        radii = torch.linspace(0, self.radius, n, dtype=torch.float64)[
+            torch.randperm(n - 2, generator=torch.Generator().manual_seed(seed)) + 2
+        ]
         radii = torch.cat((torch.tensor([0.0, 1e-6], dtype=torch.float64), radii))
         return self.m.lift(self.unit * radii[:, None] * directions(n, seed=seed)).to(self.dtype)
 
     def tangents(self, x: Tensor, seed: int = 2, length: float = 1.0) -> Tensor:
         """Random directions at x, lengths from 0 to `length`; carried from the origin, so that far out they do not all point along x."""
-        lengths = length * self.unit * torch.rand(len(x), 1, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        lengths = (
+            length
+            * self.unit
+            * torch.rand(len(x), 1, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        )
         x, v = x.double(), lengths * directions(len(x), seed=seed)
         v = self.m.transport(v, torch.zeros_like(x), x)
-        at_origin = self.m.norm(torch.zeros_like(x), torch.ones_like(x)) / math.sqrt(DIM)  # the ball's metric is 4 at the origin
+        at_origin = self.m.norm(torch.zeros_like(x), torch.ones_like(x)) / math.sqrt(
+            DIM
+        )  # the ball's metric is 4 at the origin
         return (v / at_origin[:, None]).to(self.dtype)
 
     def assert_same_point(self, a: Tensor, b: Tensor, factor: float = 1.0) -> None:
@@ -144,7 +152,9 @@ FUNCTIONS = {
     "ambient": Function(lambda m, x, y, v: _ambient(m, x)),
     "point": Function(lambda m, x, y, v: m.point(v)),
     "log_volume": Function(lambda m, x, y, v: m.log_volume(v), power=0),
-    "half_aperture": Function(lambda m, x, y, v: half_aperture(x, m), power=0, smooth=False, product=False, flat_scales=False),
+    "half_aperture": Function(
+        lambda m, x, y, v: half_aperture(x, m), power=0, smooth=False, product=False, flat_scales=False
+    ),
     "exterior_angle": Function(lambda m, x, y, v: exterior_angle(x, y, m), power=0, smooth=False, product=False),
 }
 
@@ -157,7 +167,9 @@ def functions_of(name: str) -> dict[str, Function]:
 EVERY_FUNCTION = [(name, f) for name in MANIFOLDS for f in functions_of(name)]  # for parametrize
 
 
-def generic(name: str, c: float = 1.0, dtype: torch.dtype = torch.float64, radius: float = 1.5, n: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+def generic(
+    name: str, c: float = 1.0, dtype: torch.dtype = torch.float64, radius: float = 1.5, n: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
     """x, y, v in general position: no equal points, no origin."""
     case = Case(name, c, dtype, radius)
     x, y = case.points(n + 2, seed=3)[2:], case.points(n + 2, seed=4)[2:]

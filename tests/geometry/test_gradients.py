@@ -7,7 +7,17 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from horosphere.geometry import Lorentz
-from tests.geometry.samples import EVERY_FUNCTION, FUNCTIONS, HYPERBOLIC, MANIFOLDS, directions, functions_of, generic, manifold, special
+from tests.geometry.samples import (
+    EVERY_FUNCTION,
+    FUNCTIONS,
+    HYPERBOLIC,
+    MANIFOLDS,
+    directions,
+    functions_of,
+    generic,
+    manifold,
+    special,
+)
 
 
 def check(check, name, call, inputs):
@@ -37,7 +47,9 @@ def test_gradient_is_finite_where_there_is_none(name):
             x, y, v = (t.requires_grad_() for t in special(name, 1.0, dtype))
             if key == "dist_to_hyperplane":
                 v = torch.ones_like(v, requires_grad=True)  # no hyperplane has normal 0
-            total = f.call(manifold(name, 1.0), x, y, v).sum() + 0 * x.sum()  # some functions of flat space are constants
+            total = (
+                f.call(manifold(name, 1.0), x, y, v).sum() + 0 * x.sum()
+            )  # some functions of flat space are constants
             for g in torch.autograd.grad(total, (x, y, v), allow_unused=True):
                 assert g is None or g.isfinite().all(), key
 

@@ -6,7 +6,17 @@ import math
 import pytest
 import torch
 
-from tests.geometry.samples import CURVATURES, DTYPES, HYPERBOLIC, MANIFOLDS, WEIGHTS, Case, functions_of, generic, manifold
+from tests.geometry.samples import (
+    CURVATURES,
+    DTYPES,
+    HYPERBOLIC,
+    MANIFOLDS,
+    WEIGHTS,
+    Case,
+    functions_of,
+    generic,
+    manifold,
+)
 
 
 @pytest.fixture(
@@ -29,7 +39,9 @@ def pair(case):
 
 def test_exp_reaches_what_log_points_to(case):
     x, y = pair(case)
-    case.assert_same_point(case.m.exp(x, case.m.log(x, y)), y, 4 * math.exp(case.radius))  # log x y is as long as 2r: its rounding grows by e^r
+    case.assert_same_point(
+        case.m.exp(x, case.m.log(x, y)), y, 4 * math.exp(case.radius)
+    )  # log x y is as long as 2r: its rounding grows by e^r
 
 
 def test_log_finds_what_exp_followed(case):
@@ -96,9 +108,13 @@ def test_pairwise_is_dist_above_the_noise_of_a_matrix_product(case):
     x, y = pair(case)
     exact = case.m.dist(x[:, None], y)
     got = case.m.pairwise(x, y)
-    floor = 4 * math.cosh(case.radius) * math.sqrt(2 * torch.finfo(case.dtype).eps) * case.unit * 2**0.5  # 2: largest weight of the product
+    floor = (
+        4 * math.cosh(case.radius) * math.sqrt(2 * torch.finfo(case.dtype).eps) * case.unit * 2**0.5
+    )  # 2: largest weight of the product
     # an error of floor² in dist², which is worth less and less as dist grows
-    assert ((got - exact).abs() <= floor * floor / exact.clamp_min(floor) + case.tolerance * (1 + exact / case.unit)).all()
+    assert (
+        (got - exact).abs() <= floor * floor / exact.clamp_min(floor) + case.tolerance * (1 + exact / case.unit)
+    ).all()
     batched = case.m.pairwise(x.view(2, -1, x.shape[-1]), y.view(2, -1, x.shape[-1]))
     half = len(x) // 2
     assert (batched - torch.stack((got[:half, :half], got[half:, half:]))).abs().max() <= floor
@@ -153,7 +169,9 @@ def test_geodesic_has_its_ends_and_constant_speed(case):
     for t in (0.25, 0.5, 0.8):
         z = m.geodesic(x, y, t)
         case.assert_same_number(m.dist(x, z), t * m.dist(x, y), 4)
-        case.assert_same_number(m.dist(z, y), (1 - t) * m.dist(x, y), 4 if t < 0.6 or case.name == "lorentz" else 4 * math.exp(case.radius))
+        case.assert_same_number(
+            m.dist(z, y), (1 - t) * m.dist(x, y), 4 if t < 0.6 or case.name == "lorentz" else 4 * math.exp(case.radius)
+        )
 
 
 def test_a_time_for_each_point(case):
@@ -169,13 +187,17 @@ def test_rgrad_represents_the_differential(case):
     v = case.tangents(x)
     g = m.rgrad(x, torch.randn_like(x))  # any tangent vector; its differential is metric · g
     differential = torch.autograd.grad(m.inner(x, g, w := v.clone().requires_grad_()).sum(), w)[0]
-    case.assert_same_number(m.inner(x, m.rgrad(x, differential), v) / (1 + m.norm(x, g)), m.inner(x, g, v) / (1 + m.norm(x, g)), 4)
+    case.assert_same_number(
+        m.inner(x, m.rgrad(x, differential), v) / (1 + m.norm(x, g)), m.inner(x, g, v) / (1 + m.norm(x, g)), 4
+    )
 
 
 def test_inner_of_rgrad_is_the_plain_product(case):
     m, x = case.m, case.points()
     v = case.tangents(x)
-    g = torch.randn_like(x) * (m.rgrad(x, torch.ones_like(x)) / m.norm(x, m.rgrad(x, torch.ones_like(x)))[:, None]).abs().clamp_max(1)
+    g = torch.randn_like(x) * (
+        m.rgrad(x, torch.ones_like(x)) / m.norm(x, m.rgrad(x, torch.ones_like(x)))[:, None]
+    ).abs().clamp_max(1)
     size = m.norm(x, m.rgrad(x, g)).clamp_min(case.unit)
     case.assert_same_number(m.inner(x, m.rgrad(x, g), v) / size, (g * v).sum(-1) / size)
 
@@ -192,7 +214,9 @@ def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
         case.assert_same_number(size.sum(-1), length, power=2)
     else:  # the product keeps each factor's own form
         parts = zip(m.factors, m.weights, m.split(x), m.split(g), m.split(size), strict=True)
-        assert all(torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in parts)
+        assert all(
+            torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in parts
+        )
 
 
 # Centroid and symmetry
@@ -258,7 +282,9 @@ def test_hyperplane_is_where_its_distance_is_zero(name):
         unit = w / m.norm(p, w)[:, None]
         for t in (-1.0, 0.01, 2.0):  # along the normal the distance is the way gone, and its sign the side
             t *= case.unit
-            case.assert_same_number(m.dist_to_hyperplane(m.exp(p, t * unit), p, w), torch.full((len(p),), t, dtype=dtype), 8)
+            case.assert_same_number(
+                m.dist_to_hyperplane(m.exp(p, t * unit), p, w), torch.full((len(p),), t, dtype=dtype), 8
+            )
 
 
 @pytest.mark.parametrize("c", CURVATURES)
@@ -272,7 +298,9 @@ def test_distance_to_hyperplane_is_the_least_distance_to_its_points(name, c):
     along = unit * along / m.norm(p, along)
     line = m.exp(p, torch.linspace(-4, 4, 4001, dtype=torch.float64)[:, None] * along)
     for x in Case(name, c, torch.float64, 1.5).points(8)[:, :2]:
-        assert m.dist_to_hyperplane(x, p, w).abs().item() == pytest.approx(m.dist(x, line).min().item(), abs=1e-5 * unit)
+        assert m.dist_to_hyperplane(x, p, w).abs().item() == pytest.approx(
+            m.dist(x, line).min().item(), abs=1e-5 * unit
+        )
 
 
 # Curvature
@@ -287,7 +315,9 @@ def test_curvature_is_a_change_of_units(name, c):
         if name == "euclidean" and not f.flat_scales:
             continue
         expected = f.call(one, root * x, root * y, root * v) / root**f.power
-        torch.testing.assert_close(f.call(m, x, y, v), expected, rtol=1e-12, atol=1e-13, msg=lambda s, key=key: f"{key}: {s}")
+        torch.testing.assert_close(
+            f.call(m, x, y, v), expected, rtol=1e-12, atol=1e-13, msg=lambda s, key=key: f"{key}: {s}"
+        )
 
 
 @pytest.mark.parametrize("name", HYPERBOLIC)
@@ -297,11 +327,24 @@ def test_no_curvature_is_flat_space(name):
     flat, m = manifold("euclidean", c), manifold(name, c)
     half = 0.5 if name == "poincare" else 1.0
     x, y, v = (0.5 * t for t in generic("euclidean", 1.0))
-    for key in ("exp", "log", "flow position", "flow velocity", "transport", "geodesic", "dist", "sqdist", "dist0", "pairwise"):
+    for key in (
+        "exp",
+        "log",
+        "flow position",
+        "flow velocity",
+        "transport",
+        "geodesic",
+        "dist",
+        "sqdist",
+        "dist0",
+        "pairwise",
+    ):
         f = functions_of(name)[key]
         got = f.call(m, half * x, half * y, half * v)
         got = got / half if got.shape == x.shape else got
-        torch.testing.assert_close(got, f.call(flat, x, y, v), rtol=0, atol=100 * c, msg=lambda s, key=key: f"{key}: {s}")
+        torch.testing.assert_close(
+            got, f.call(flat, x, y, v), rtol=0, atol=100 * c, msg=lambda s, key=key: f"{key}: {s}"
+        )
     for key in ("mean", "midpoint", "translate"):
         f = functions_of(name)[key]
         torch.testing.assert_close(f.call(m, half * x, half * y, v) / half, f.call(flat, x, y, v), rtol=0, atol=100 * c)

@@ -115,7 +115,10 @@ def test_the_ball_says_how_far_it_reaches():
             x = m.lift(torch.tensor([1e3, -2e3, 5e2], dtype=dtype))
             assert m.dist0(x.double()).item() == pytest.approx(m.max_radius(dtype), rel=0.05)
             assert m.dist(x, -x).isfinite()
-            assert all(t.isfinite().all() for t in (m.log(x, -x), m.log0(x), m.ambient(x)[0], m.geodesic(x, -x, 0.5), m.translate(x, x)))
+            assert all(
+                t.isfinite().all()
+                for t in (m.log(x, -x), m.log0(x), m.ambient(x)[0], m.geodesic(x, -x, 0.5), m.translate(x, x))
+            )
 
 
 def test_ball_log_reaches_across_the_ball():
@@ -178,7 +181,13 @@ def test_cones_far_out_in_fp32():
 def test_a_point_has_one_angle_also_when_the_curvature_is_learned():
     for m in (Lorentz(learn=True), Poincare(learn=True), Euclidean()):
         x = torch.tensor([0.3, 0.4])
-        assert half_aperture(x, m).shape == exterior_angle(x, x / 2, m).shape == m.dist(x, x).shape == m.log_volume(x).shape == ()
+        assert (
+            half_aperture(x, m).shape
+            == exterior_angle(x, x / 2, m).shape
+            == m.dist(x, x).shape
+            == m.log_volume(x).shape
+            == ()
+        )
 
 
 # A peer, where it is right
@@ -208,5 +217,7 @@ def test_geoopt_agrees(c):
         return torch.cat((L.time(x), x), -1)
 
     same(L.dist(x, y), hyperboloid.dist(full(x), full(y)))
-    same(L.exp(x, v), hyperboloid.expmap(full(x), torch.cat(((x * v).sum(-1, keepdim=True) / L.time(x), v), -1))[..., 1:])
+    same(
+        L.exp(x, v), hyperboloid.expmap(full(x), torch.cat(((x * v).sum(-1, keepdim=True) / L.time(x), v), -1))[..., 1:]
+    )
     same(L.log(x, y), hyperboloid.logmap(full(x), full(y))[..., 1:])

@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from horosphere.errors import UserError
-from horosphere.geometry import GEOMETRIES, Euclidean, Lorentz, Poincare, Product, exterior_angle, geometry, half_aperture
+from horosphere.geometry import (
+    GEOMETRIES,
+    Euclidean,
+    Lorentz,
+    Poincare,
+    Product,
+    exterior_angle,
+    geometry,
+    half_aperture,
+)
 
 
 def test_every_name_is_a_geometry():

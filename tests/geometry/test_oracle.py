@@ -35,10 +35,16 @@ NUMBERS = {
     "sqdist": (lambda m, x, y, v: m.sqdist(x, y), lambda o, x, y, v: o.dist(x, y) ** 2),
     "inner": (lambda m, x, y, v: m.inner(x, v, v), lambda o, x, y, v: o.inner(x, v, v)),
     "norm": (lambda m, x, y, v: m.norm(x, v), lambda o, x, y, v: o.norm(x, v)),
-    "hyperplane": (lambda m, x, y, v: m.dist_to_hyperplane(y, x, v + (v == 0)), lambda o, x, y, v: o.hyperplane_distance(y, x, nonzero(v))),
+    "hyperplane": (
+        lambda m, x, y, v: m.dist_to_hyperplane(y, x, v + (v == 0)),
+        lambda o, x, y, v: o.hyperplane_distance(y, x, nonzero(v)),
+    ),
     "half_aperture": (lambda m, x, y, v: half_aperture(x, m), lambda o, x, y, v: o.half_aperture(x)),
     "exterior_angle": (lambda m, x, y, v: exterior_angle(x, y, m), lambda o, x, y, v: angle(o, x, y)),
-    "density": (lambda m, x, y, v: WrappedNormal(m, x, 0.5).log_prob(y), lambda o, x, y, v: o.wrapped_normal_log_density(y, x, 0.5)),
+    "density": (
+        lambda m, x, y, v: WrappedNormal(m, x, 0.5).log_prob(y),
+        lambda o, x, y, v: o.wrapped_normal_log_density(y, x, 0.5),
+    ),
 }
 
 
@@ -71,7 +77,9 @@ def test_every_function_is_the_textbook_one(name, c, dtype, radius):
         assert out.dtype == dtype
         for row, got in zip(rows, out, strict=True):
             error = oracle.dist(exact(oracle, *row), to_mp(got))
-            assert error <= limit * (math.exp(radius) if key in ("midpoint", "translate") else 1), f"{key}: {float(error):.1e} off"
+            assert error <= limit * (math.exp(radius) if key in ("midpoint", "translate") else 1), (
+                f"{key}: {float(error):.1e} off"
+            )
     for key, (call, exact, where) in TANGENTS.items():
         out = call(case.m, x, y, v)
         for row, got in zip(rows, out, strict=True):
@@ -84,7 +92,9 @@ def test_every_function_is_the_textbook_one(name, c, dtype, radius):
             truth = exact(oracle, *row)
             error = abs(truth - got.item()) / (1 + abs(truth))
             slack = 8 if key == "density" else 1  # r²/(2 std²) at std = 1/2
-            assert error <= slack * limit * max(1.0, case.unit**-1), f"{key}: {float(error):.1e} off at {[[float(e) for e in p] for p in row]}"
+            assert error <= slack * limit * max(1.0, case.unit**-1), (
+                f"{key}: {float(error):.1e} off at {[[float(e) for e in p] for p in row]}"
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "fp64"])
@@ -99,8 +109,12 @@ def test_maps_between_models_are_the_textbook_ones(c, dtype):
             q = to(p, c)
             lifted, oracle = fro(q, c), LorentzRef(c)
             assert oracle.dist(fro_exact(to_exact(to_mp(p), c), c), to_mp(p)) < 1e-50
-            assert oracle.dist(fro_exact(to_mp(q), c), to_mp(p)) <= case.tolerance * math.exp(3 if there == "klein" else 0)
-            assert oracle.dist(fro_exact(to_mp(q), c), to_mp(lifted)) <= case.tolerance * math.exp(3 if there == "klein" else 0)
+            assert oracle.dist(fro_exact(to_mp(q), c), to_mp(p)) <= case.tolerance * math.exp(
+                3 if there == "klein" else 0
+            )
+            assert oracle.dist(fro_exact(to_mp(q), c), to_mp(lifted)) <= case.tolerance * math.exp(
+                3 if there == "klein" else 0
+            )
 
 
 # Digits
@@ -122,10 +136,19 @@ def pairs(kind, radius, n, seed=0):
 
 def digits(got, exact):
     """Correct decimal digits, at most 9."""
-    return torch.tensor([min(9.0, -math.log10(max(abs(g / float(e) - 1), 1e-9))) for g, e in zip(got.tolist(), exact, strict=True)])
+    return torch.tensor(
+        [min(9.0, -math.log10(max(abs(g / float(e) - 1), 1e-9))) for g, e in zip(got.tolist(), exact, strict=True)]
+    )
 
 
-PROMISED = [(0.01, 7.0, 6.6), (1, 7.0, 6.6), (3, 7.0, 6.6), (5, 6.7, 6.1), (8, 5.5, 4.8), (10, 4.6, 4.0)]  # radius, median, 5th percentile
+PROMISED = [
+    (0.01, 7.0, 6.6),
+    (1, 7.0, 6.6),
+    (3, 7.0, 6.6),
+    (5, 6.7, 6.1),
+    (8, 5.5, 4.8),
+    (10, 4.6, 4.0),
+]  # radius, median, 5th percentile
 
 
 @pytest.mark.parametrize("kind", ["near", "far", "ancestor"])

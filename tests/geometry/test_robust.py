@@ -9,9 +9,30 @@ from hypothesis import strategies as st
 from horosphere.geometry import Lorentz, Poincare
 from tests.geometry.samples import CURVATURES, FUNCTIONS, directions
 
-ANY_POINTS = ["log0", "lower", "log", "geodesic", "dist", "sqdist", "pairwise", "dist0", "mean", "midpoint", "add", "translate", "ambient"]
+ANY_POINTS = [
+    "log0",
+    "lower",
+    "log",
+    "geodesic",
+    "dist",
+    "sqdist",
+    "pairwise",
+    "dist0",
+    "mean",
+    "midpoint",
+    "add",
+    "translate",
+    "ambient",
+]
 ANGLES = ["half_aperture", "exterior_angle"]
-TANGENTS = ["exp", "flow position", "flow velocity", "transport", "norm", "dist_to_hyperplane"]  # a tangent vector keeps ε·e^r: none left at 16
+TANGENTS = [
+    "exp",
+    "flow position",
+    "flow velocity",
+    "transport",
+    "norm",
+    "dist_to_hyperplane",
+]  # a tangent vector keeps ε·e^r: none left at 16
 NEVER_NEGATIVE = {"dist", "sqdist", "pairwise", "dist0", "norm", "half_aperture", "exterior_angle"}
 KINDS = ["random", "equal", "opposite", "one ray", "nearly equal", "origin", "across"]
 
@@ -23,7 +44,11 @@ quick = settings(max_examples=60, deadline=None, derandomize=True, database=None
 def pair(m, kind, r, s, seed):
     """x at radius r, y at radius s, as `kind` says.   2 x (2, 4) fp32"""
     u = directions(2, 4, seed)
-    w = {"random": directions(2, 4, seed + 1), "opposite": -u, "across": u.roll(1, -1) * torch.tensor([1.0, -1.0, 1.0, -1.0])}.get(kind, u)
+    w = {
+        "random": directions(2, 4, seed + 1),
+        "opposite": -u,
+        "across": u.roll(1, -1) * torch.tensor([1.0, -1.0, 1.0, -1.0]),
+    }.get(kind, u)
     unit = 1 / math.sqrt(m.c)
     x, y = m.lift((r * unit * u).float()), m.lift((s * unit * w).float())
     if kind == "equal":
@@ -66,7 +91,14 @@ def test_ball(c, kind, r, s, seed):
 
 
 @quick
-@given(st.sampled_from([Lorentz, Poincare]), st.sampled_from(CURVATURES), st.sampled_from(KINDS), near, near, st.integers(0, 99))
+@given(
+    st.sampled_from([Lorentz, Poincare]),
+    st.sampled_from(CURVATURES),
+    st.sampled_from(KINDS),
+    near,
+    near,
+    st.integers(0, 99),
+)
 def test_tangent_vectors(manifold, c, kind, r, s, seed):
     m = manifold(c)
     x, y = pair(m, kind, r, s, seed)
@@ -76,7 +108,13 @@ def test_tangent_vectors(manifold, c, kind, r, s, seed):
 
 
 @quick
-@given(st.sampled_from(CURVATURES), st.sampled_from(["random", "opposite", "one ray", "origin", "across"]), radius, radius, st.integers(0, 99))
+@given(
+    st.sampled_from(CURVATURES),
+    st.sampled_from(["random", "opposite", "one ray", "origin", "across"]),
+    radius,
+    radius,
+    st.integers(0, 99),
+)
 def test_distance_is_right_to_four_digits_at_any_radius(c, kind, r, s, seed):
     """Against fp64 on the stored points, for pairs that storage tells apart."""
     m = Lorentz(c)

@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from horosphere.geometry import Lorentz, Poincare
-from tests.geometry.samples import EVERY_FUNCTION, FUNCTIONS, HYPERBOLIC, MANIFOLDS, Case, functions_of, generic, manifold
+from tests.geometry.samples import (
+    EVERY_FUNCTION,
+    FUNCTIONS,
+    HYPERBOLIC,
+    MANIFOLDS,
+    Case,
+    functions_of,
+    generic,
+    manifold,
+)
 
 
 def batch(name, dtype=torch.float64):
@@ -34,7 +43,14 @@ def test_vmap_and_its_gradient_are_the_batched_ones(name, function):
     torch.testing.assert_close(jacobian.sum(tuple(range(jacobian.dim() - 2))), expected[0][0])
 
 
-CORE = ["exp", "log", "transport", "dist", "pairwise", "midpoint"]  # compiling all of them for a product takes half a minute
+CORE = [
+    "exp",
+    "log",
+    "transport",
+    "dist",
+    "pairwise",
+    "midpoint",
+]  # compiling all of them for a product takes half a minute
 
 
 @pytest.mark.parametrize(
@@ -81,7 +97,10 @@ def test_half_precision_is_the_fp32_result_rounded(name, function, dtype):
         got = FUNCTIONS[function].call(m, x, y, v)
         exact = FUNCTIONS[function].call(m, x.float(), y.float(), v.float())
         assert got.dtype == dtype
-        if (name, function) == ("product", "lift"):  # v/√w is rounded on its own, so that the ball's part is held inside bf16's ball
+        if (name, function) == (
+            "product",
+            "lift",
+        ):  # v/√w is rounded on its own, so that the ball's part is held inside bf16's ball
             torch.testing.assert_close(got.float(), exact, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
         else:
             assert torch.equal(got, exact.to(dtype))
@@ -191,7 +210,15 @@ def test_a_bf16_ball_point_is_inside():
     x = Case("poincare", 1.0, torch.float32, 14.0).points().bfloat16().float()
     v = torch.randn(100, 4, generator=torch.Generator().manual_seed(0)).bfloat16() * 20
     p = m.point(v.exp())
-    for q in (m.lift(v), p, m.exp(p, v), m.geodesic(p, p.roll(1, 0), 0.9), m.translate(p, p), m.midpoint(p.view(20, 5, 4)), m.flow(p, v, 1.0)[0]):
+    for q in (
+        m.lift(v),
+        p,
+        m.exp(p, v),
+        m.geodesic(p, p.roll(1, 0), 0.9),
+        m.translate(p, p),
+        m.midpoint(p.view(20, 5, 4)),
+        m.flow(p, v, 1.0)[0],
+    ):
         assert q.dtype == torch.bfloat16
         assert q.float().norm(dim=-1).max() < 1
         assert m.dist0(q).isfinite().all()
@@ -203,13 +230,21 @@ def test_compiled_with_varying_shapes_and_curvatures_has_the_same_gradients(kind
     """A float c once became an input of the graph when shapes varied, and a result changed in place was compiled as it was before."""
 
     def loss(m, x, y):
-        return m.dist(x, y[: len(x)]).sum() + m.pairwise(x, y).square().sum() + m.midpoint(y).sum() + m.exp(x, m.log0(x)).sum()
+        return (
+            m.dist(x, y[: len(x)]).sum()
+            + m.pairwise(x, y).square().sum()
+            + m.midpoint(y).sum()
+            + m.exp(x, m.log0(x)).sum()
+        )
 
     compiled = torch.compile(loss, dynamic=True, fullgraph=True, backend="aot_eager")
     for c, rows in ((1.0, 3), (0.5, 4), (2.0, 6)):
         m = kind(c)
         gradients = []
         for f in (loss, compiled):
-            x, y = (m.random(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64).requires_grad_() for n in (rows, rows + 2))
+            x, y = (
+                m.random(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64).requires_grad_()
+                for n in (rows, rows + 2)
+            )
             gradients.append(torch.autograd.grad(f(m, x, y), (x, y)))
         torch.testing.assert_close(gradients[1], gradients[0])

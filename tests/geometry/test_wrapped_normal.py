@@ -62,13 +62,17 @@ def test_gradients_reach_mean_std_and_curvature(name):
         m = type(m)(0.5, learn=True).double()
     mean = torch.tensor([0.2, 0.3], dtype=torch.float64, requires_grad=True)
     std = torch.tensor([0.4, 0.7], dtype=torch.float64, requires_grad=True)
-    z = torch.tensor([[0.5, -0.1], [0.0, 0.0], [0.2, 0.3]], dtype=torch.float64, requires_grad=True)  # the last one is the mean
+    z = torch.tensor(
+        [[0.5, -0.1], [0.0, 0.0], [0.2, 0.3]], dtype=torch.float64, requires_grad=True
+    )  # the last one is the mean
     noise = torch.Generator().manual_seed(0).get_state()
 
     def sample(mean, std, *_):
         return WrappedNormal(m, mean, std).rsample(4, generator=torch.Generator().set_state(noise))
 
     leaves = list(m.parameters())
-    assert torch.autograd.gradcheck(lambda mean, std, z, *_: WrappedNormal(m, mean, std).log_prob(z), (mean, std, z, *leaves))
+    assert torch.autograd.gradcheck(
+        lambda mean, std, z, *_: WrappedNormal(m, mean, std).log_prob(z), (mean, std, z, *leaves)
+    )
     assert torch.autograd.gradcheck(sample, (mean, std, *leaves))
     assert not WrappedNormal(m, mean, std).sample(4).requires_grad

@@ -63,7 +63,9 @@ def metrics(draw):
     n = draw(st.integers(4, 9))
     seed = draw(st.integers(0, 2**16))
     if draw(st.booleans()):
-        return path_lengths(nx.compose(nx.random_labeled_tree(n, seed=seed), nx.gnp_random_graph(n, draw(st.floats(0, 0.5)), seed=seed))).double()
+        return path_lengths(
+            nx.compose(nx.random_labeled_tree(n, seed=seed), nx.gnp_random_graph(n, draw(st.floats(0, 0.5)), seed=seed))
+        ).double()
     upper = torch.randint(6, 13, (n, n), generator=torch.Generator().manual_seed(seed)).double().triu(1)
     return upper + upper.T
 
@@ -93,7 +95,9 @@ def test_exact_over_several_chunks_of_pairs():
     distances = torch.cdist(points, points)
     before = distances.clone()
     exact = delta_exact(distances)
-    assert exact.delta == pytest.approx(delta_sampled(distances, 2_000_000, torch.Generator().manual_seed(0)).delta, rel=0.05)
+    assert exact.delta == pytest.approx(
+        delta_sampled(distances, 2_000_000, torch.Generator().manual_seed(0)).delta, rel=0.05
+    )
     assert exact.quadruples == math.comb(60, 4)
     assert torch.equal(distances, before)
 
@@ -146,7 +150,9 @@ def test_points_go_through_the_distance_of_their_manifold():
     assert delta(table.points, table).delta == 2
 
 
-@pytest.mark.parametrize("source", [torch.rand(3, 2), to_graph(nx.path_graph(3)), to_graph(nx.empty_graph(9)), Graph([], np.zeros((0, 2)))])
+@pytest.mark.parametrize(
+    "source", [torch.rand(3, 2), to_graph(nx.path_graph(3)), to_graph(nx.empty_graph(9)), Graph([], np.zeros((0, 2)))]
+)
 def test_fewer_than_four_nodes(source):
     with pytest.raises(UserError, match="at least 4"):
         delta(source)

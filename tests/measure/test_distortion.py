@@ -77,7 +77,9 @@ def test_embedding_without_distances(points):
         distortion(points, Euclidean(), to_graph(nx.path_graph(3)))
 
 
-@pytest.mark.parametrize(("graph", "words"), [(nx.path_graph(4), "3 points for a graph of 4"), (nx.empty_graph(3), "no edges")])
+@pytest.mark.parametrize(
+    ("graph", "words"), [(nx.path_graph(4), "3 points for a graph of 4"), (nx.empty_graph(3), "no edges")]
+)
 def test_graph_that_does_not_fit(graph, words):
     with pytest.raises(UserError, match=words):
         distortion(torch.randn(3, 1), Euclidean(), to_graph(graph))

@@ -41,7 +41,9 @@ def test_groups_make_a_tree_of_two_levels():
 
 def test_a_mistake_within_the_group_is_half_as_bad():
     truth = torch.tensor([0, 1, 2, 3])
-    right, near, far = (hierarchy_scores(p, truth, TWO) for p in (truth, torch.tensor([1, 0, 3, 4]), torch.tensor([2, 3, 0, 1])))
+    right, near, far = (
+        hierarchy_scores(p, truth, TWO) for p in (truth, torch.tensor([1, 0, 3, 4]), torch.tensor([2, 3, 0, 1]))
+    )
     assert (right.fine, right.coarse, right.tree_error, right.mistake) == (1, 1, 0, 0)
     assert (near.fine, near.coarse, near.tree_error, near.mistake) == (0, 1, 2, 2)
     assert (far.fine, far.coarse, far.tree_error, far.mistake) == (0, 0, 4, 4)

@@ -38,7 +38,15 @@ SIZES = {
     "max_position_embeddings": 64,
 }
 DENSE = {**SIZES, "head_dim": 8}
-LATENT = {**SIZES, "attention": "latent", "q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8}
+LATENT = {
+    **SIZES,
+    "attention": "latent",
+    "q_lora_rank": 20,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+}
 MICE = {**LATENT, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 16}
 FLAT = {"geometry": "euclidean"}
 FORMS = [DENSE, {**DENSE, **FLAT}, MICE, {**MICE, **FLAT}]
@@ -68,13 +76,17 @@ def test_the_weights_are_those_of_torchs_attention():
     assert_close(mine, F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7))
 
 
-@pytest.mark.parametrize("form", [DENSE, {**DENSE, "curvature": 0.5}, {**DENSE, **FLAT}], ids=["lorentz", "c = 0.5", "flat"])
+@pytest.mark.parametrize(
+    "form", [DENSE, {**DENSE, "curvature": 0.5}, {**DENSE, **FLAT}], ids=["lorentz", "c = 0.5", "flat"]
+)
 def test_heads_attend_by_distance(form):
     """Against softmax(-d_L²/τ) on the hyperboloid and softmax(q·k/√n) in flat space, written out from the first layer's projections."""
     m, x, n = model(**form), tokens(), 8
     attention, manifold = m.model.layers[0].self_attn, m.model.manifold
     made = []
-    handles = [p.register_forward_hook(lambda *given: made.append(given[2])) for p in (attention.q_proj, attention.k_proj)]
+    handles = [
+        p.register_forward_hook(lambda *given: made.append(given[2])) for p in (attention.q_proj, attention.k_proj)
+    ]
     found = inspect(m, x).attention_distance[0]
     for handle in handles:
         handle.remove()
@@ -166,7 +178,9 @@ def test_curvatures_from_start_to_learned():
     assert torch.equal(after.learned[5:], before[0].learned[5:])
 
 
-@pytest.mark.parametrize("form", [DENSE, {**MICE, **FLAT}, {**MICE, "expert_curvature": "constant"}], ids=["dense", "twin", "constant"])
+@pytest.mark.parametrize(
+    "form", [DENSE, {**MICE, **FLAT}, {**MICE, "expert_curvature": "constant"}], ids=["dense", "twin", "constant"]
+)
 def test_no_curvature_where_none_is_learned(form):
     assert inspect(model(**form), tokens()).curvatures == []
 
@@ -238,7 +252,10 @@ def test_examples_are_words_seen_often():
 
 @pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(c=0.5)])
 def test_noise_is_as_wide_in_every_principal_direction(manifold):
-    points = manifold.lift(torch.randn(4000, 5, generator=torch.Generator().manual_seed(0)).double() * torch.tensor([3, 1, 1, 0.5, 0.1]) + 2)
+    points = manifold.lift(
+        torch.randn(4000, 5, generator=torch.Generator().manual_seed(0)).double() * torch.tensor([3, 1, 1, 0.5, 0.1])
+        + 2
+    )
     noise = flat_noise(points, manifold)
     assert noise.shape == (4000, 5)
     assert torch.equal(noise, flat_noise(points, manifold))
@@ -290,10 +307,25 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOROSPHERE_CACHE", str(folder / "cache"))
         words = ["the cat sat on a mat", "dogs chase cats", "cats chase mice", "nothing is ever so blue as the sky"]
-        (folder / "text.txt").write_text("\f".join(f"{a}, and {b}. " * 9 for a in words for b in words for _ in range(4)))
-        small = ["vocab=300", "length=16", "batch=2", "steps=2", "num_hidden_layers=2", "hidden_size=32", "intermediate_size=32"]
+        (folder / "text.txt").write_text(
+            "\f".join(f"{a}, and {b}. " * 9 for a in words for b in words for _ in range(4))
+        )
+        small = [
+            "vocab=300",
+            "length=16",
+            "batch=2",
+            "steps=2",
+            "num_hidden_layers=2",
+            "hidden_size=32",
+            "intermediate_size=32",
+        ]
         for name in ("helm-mice-tiny", "deepseek-tiny"):
-            train(LanguageRecipe.read(name, [f"data={folder / 'text.txt'}", *small]), folder / name, quiet=True, device="cpu")
+            train(
+                LanguageRecipe.read(name, [f"data={folder / 'text.txt'}", *small]),
+                folder / name,
+                quiet=True,
+                device="cpu",
+            )
         yield folder
 
 

@@ -39,7 +39,9 @@ def test_equals_the_definition_on_points(manifold):
     relations = np.array(nx.gnp_random_graph(40, 0.2, seed=0, directed=True).edges)
     distances = manifold.pairwise(points.double(), points.double())
     found = reconstruction(points, manifold, relations)
-    assert (found.mean_rank, found.map) == pytest.approx(reconstruction_of(distances.tolist(), list(map(tuple, relations))))
+    assert (found.mean_rank, found.map) == pytest.approx(
+        reconstruction_of(distances.tolist(), list(map(tuple, relations)))
+    )
 
 
 def test_perfect_embedding_has_one_and_one():
@@ -81,7 +83,9 @@ def test_sample_of_nodes_is_drawn_by_its_seed():
 def test_progress_ends_at_the_total():
     seen = []
     relations = np.array([[0, 1], [1, 2], [2, 0]])
-    reconstruction(torch.randn(3, 2), Euclidean(), relations, block=2, progress=lambda done, total: seen.append((done, total)))
+    reconstruction(
+        torch.randn(3, 2), Euclidean(), relations, block=2, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(2, 3), (3, 3)]
 
 

@@ -66,7 +66,9 @@ def test_equals_the_definition_at_hubs(laziness):
     a = adjacency(g)
     for lengths in (False, True):
         found = ollivier_ricci(a, edges=6, laziness=laziness, lengths=lengths)
-        np.testing.assert_allclose(found.curvature, [curvature_of(a, x, y, laziness, lengths) for x, y in found.edges.tolist()], atol=1e-8)
+        np.testing.assert_allclose(
+            found.curvature, [curvature_of(a, x, y, laziness, lengths) for x, y in found.edges.tolist()], atol=1e-8
+        )
 
 
 @pytest.mark.usefixtures("way")
@@ -195,7 +197,10 @@ def test_points_are_joined_to_their_nearest(m, block, monkeypatch):
     for lengths in (False, True):
         found, expected = (
             f(edges=None, lengths=lengths, laziness=0.5)
-            for f in (lambda **k: point_ricci(points, m, neighbours=4, **k), lambda **k: ollivier_ricci(csr_array(a), **k))
+            for f in (
+                lambda **k: point_ricci(points, m, neighbours=4, **k),
+                lambda **k: ollivier_ricci(csr_array(a), **k),
+            )
         )
         np.testing.assert_array_equal(found.edges, expected.edges)
         np.testing.assert_allclose(found.curvature, expected.curvature, atol=1e-8)
@@ -206,7 +211,10 @@ def test_neighbours_far_out_where_the_product_cannot_order_them():
     m = Lorentz()
     start = m.lift(torch.tensor([[17.0, 0.0]], dtype=torch.float64))
     steps = m.exp(
-        start, m.transport(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.zeros_like(start), start) * 0.02 * torch.arange(9)[:, None]
+        start,
+        m.transport(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.zeros_like(start), start)
+        * 0.02
+        * torch.arange(9)[:, None],
     )
     found = point_ricci(steps, m, neighbours=2, edges=None)
     assert found.edges.tolist() == sorted([*map(list, pairwise(range(9))), [0, 2], [6, 8]])
@@ -227,7 +235,9 @@ def test_sample_of_points_names_the_points_given():
     assert found.edges.max() > 50
     nearer = (points[found.edges[:, 0]] - points[found.edges[:, 1]]).norm(dim=1)
     assert nearer.max() < 2  # neighbours in the plane: unshuffled indices would pair points anywhere
-    np.testing.assert_array_equal(found.curvature, point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20).curvature)
+    np.testing.assert_array_equal(
+        found.curvature, point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20).curvature
+    )
 
 
 def test_sign_follows_dimension_not_only_curvature():

@@ -13,7 +13,9 @@ MANIFOLDS = [Euclidean(), Lorentz(c=0.1), Lorentz(c=4.0), Poincare(c=1.0)]
 
 
 def points_at(m, radii, dim=3):
-    direction = torch.nn.functional.normalize(torch.randn(len(radii), dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1)
+    direction = torch.nn.functional.normalize(
+        torch.randn(len(radii), dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
+    )
     return m.lift(radii[:, None] * direction)
 
 
@@ -91,7 +93,10 @@ def test_layers_one_by_one_equal_the_definition():
     found = attention_distance(iter(layers))
     assert found.shape == (4, 3)
     for row, p in zip(found, layers, strict=True):
-        expected = [sum(float(p[b, h, i, j]) * (i - j) for b in range(2) for i in range(6) for j in range(6)) / 12 for h in range(3)]
+        expected = [
+            sum(float(p[b, h, i, j]) * (i - j) for b in range(2) for i in range(6) for j in range(6)) / 12
+            for h in range(3)
+        ]
         torch.testing.assert_close(row, torch.tensor(expected))
 
 
@@ -145,7 +150,8 @@ def test_load_has_no_scale_and_no_order():
 
 
 @pytest.mark.parametrize(
-    ("counts", "message"), [([[1, 2], [0, 0]], "no tokens"), ([[3, -1]], "negative"), ([[3]], "at least 2 experts"), ([3, 4], "shape")]
+    ("counts", "message"),
+    [([[1, 2], [0, 0]], "no tokens"), ([[3, -1]], "negative"), ([[3]], "at least 2 experts"), ([3, 4], "shape")],
 )
 def test_counts_of_no_experts(counts, message):
     with pytest.raises(UserError, match=message):

@@ -71,13 +71,21 @@ def full_attention(layer: torch.nn.Module, x: Tensor, config, c: float) -> Tenso
     tau = math.sqrt(width) * layer.temperature.log.exp()
     out = []
     for h in range(heads):
-        turned = [torch.stack([turn(u[i, h], i, planes) for i in range(len(x))]) if config.position == "rotary" else u[:, h] for u in (q, k)]
+        turned = [
+            torch.stack([turn(u[i, h], i, planes) for i in range(len(x))]) if config.position == "rotary" else u[:, h]
+            for u in (q, k)
+        ]
         out.append(attention(point_of(turned[0], c), point_of(turned[1], c), point_of(v[:, h], c), tau, c))
     return point_of(torch.cat(out, -1) @ layer.o_proj.weight.T, c)
 
 
 def latent_attention(layer: torch.nn.Module, x: Tensor, config, c: float) -> Tensor:
-    heads, nope, rope, value = config.num_attention_heads, config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
+    heads, nope, rope, value = (
+        config.num_attention_heads,
+        config.qk_nope_head_dim,
+        config.qk_rope_head_dim,
+        config.v_head_dim,
+    )
     if config.q_lora_rank is None:
         q = linear(layer.q_proj.weight, x)
     else:
@@ -86,7 +94,11 @@ def latent_attention(layer: torch.nn.Module, x: Tensor, config, c: float) -> Ten
     joint = linear(layer.kv_a_proj_with_mqa.weight, x)
     z = norm(layer.kv_a_layernorm, point_of(joint[:, : config.kv_lora_rank], c), c)
     kv = linear(layer.kv_b_proj.weight, z).view(len(x), heads, nope + value)
-    planes = [(i, i + rope // 2, config.rope_theta ** (-i / (rope // 2))) for i in range(rope // 2)] if config.position == "rotary" else []
+    planes = (
+        [(i, i + rope // 2, config.rope_theta ** (-i / (rope // 2))) for i in range(rope // 2)]
+        if config.position == "rotary"
+        else []
+    )
     key = torch.stack([turn(joint[i, config.kv_lora_rank :], i, planes) for i in range(len(x))])
     tau = math.sqrt(nope + rope) * layer.temperature.log.exp()
     out = []
@@ -140,9 +152,15 @@ def logits(model: HelmForCausalLM, ids: Tensor) -> Tensor:
         blocks = model.model.layers
         for n, block in enumerate(blocks):
             attend = latent_attention if config.attention == "latent" else full_attention
-            x = residual(block.attention_residual, x, attend(block.self_attn, norm(block.input_layernorm, x, c), config, c), c)
+            x = residual(
+                block.attention_residual, x, attend(block.self_attn, norm(block.input_layernorm, x, c), config, c), c
+            )
             y = norm(block.post_attention_layernorm, x, c)
-            y = mixture(block.mlp, y, config, c) if isinstance(block.mlp, MixtureOfExperts) else feedforward(block.mlp, y, c)
+            y = (
+                mixture(block.mlp, y, config, c)
+                if isinstance(block.mlp, MixtureOfExperts)
+                else feedforward(block.mlp, y, c)
+            )
             x = residual(blocks[n + 1].input_residual if n + 1 < len(blocks) else model.model.output_residual, x, y, c)
             on_manifold = -c * lorentz(x, x)
             assert torch.allclose(on_manifold, torch.ones_like(on_manifold), rtol=1e-6), "a point left its manifold"

@@ -13,7 +13,14 @@ from horosphere.models.himapper import HiMapper, HiMapperConfig
 
 models = pytest.importorskip("torchvision.models", reason="the feature pyramid is torchvision's")
 TINY = {
-    **{"blocks": (1, 1, 1, 1), "dims": (8, 8, 16, 16), "heads": (1, 1, 1, 1), "head_width": 8, "mlp_ratios": (1, 1, 1, 1), "image_size": 64},
+    **{
+        "blocks": (1, 1, 1, 1),
+        "dims": (8, 8, 16, 16),
+        "heads": (1, 1, 1, 1),
+        "head_width": 8,
+        "mlp_ratios": (1, 1, 1, 1),
+        "image_size": 64,
+    },
     **{"windows": (2, 2, 1, 1), "patch_centres": (4, 1, 1, 1), "window_centres": (1, 1, 1, 0)},
 }
 
@@ -37,7 +44,9 @@ def torchvision_swin():
 
 def torchvision_convnext():
     setting = models.convnext.CNBlockConfig
-    return models.ConvNeXt([setting(8, 8, 1), setting(8, 16, 1), setting(16, 16, 1), setting(16, None, 1)], num_classes=5)
+    return models.ConvNeXt(
+        [setting(8, 8, 1), setting(8, 16, 1), setting(16, 16, 1), setting(16, None, 1)], num_classes=5
+    )
 
 
 def torchvision_vit():
@@ -57,7 +66,15 @@ def timm_swin():
 
 def timm_vit(patch=16, **options):
     timm = pytest.importorskip("timm.models")
-    options = {"img_size": 2 * patch, "embed_dim": 16, "depth": 1, "num_heads": 2, "dynamic_img_size": True, "dynamic_img_pad": True, **options}
+    options = {
+        "img_size": 2 * patch,
+        "embed_dim": 16,
+        "depth": 1,
+        "num_heads": 2,
+        "dynamic_img_size": True,
+        "dynamic_img_pad": True,
+        **options,
+    }
     return timm.VisionTransformer(patch_size=patch, num_classes=5, **options)
 
 
@@ -182,7 +199,10 @@ def test_a_batch_is_answered_as_its_rows_are_alone_also_on_maps_of_one_place(wid
     model = SemanticFPN(hcformer(), 3, width=width).train()
     x, classes = torch.randn(4, 3, 32, 32), torch.randint(3, (4, 32, 32))
     together = torch.autograd.grad(segmentation_loss(model(x), classes, -1), list(model.parameters()))
-    alone = [torch.autograd.grad(segmentation_loss(model(x[i : i + 1]), classes[i : i + 1], -1), list(model.parameters())) for i in range(4)]
+    alone = [
+        torch.autograd.grad(segmentation_loss(model(x[i : i + 1]), classes[i : i + 1], -1), list(model.parameters()))
+        for i in range(4)
+    ]
     for whole, *rows in zip(together, *alone, strict=True):
         assert_close(torch.stack(rows).mean(0), whole, rtol=1e-3, atol=1e-5)
     assert min(m.num_channels // m.num_groups for m in model.towers.modules() if isinstance(m, nn.GroupNorm)) >= 4
@@ -202,7 +222,9 @@ def test_the_loss_is_a_mean_over_rows_that_ignored_pixels_do_not_touch():
     assert_close(segmentation_loss(logits, classes, -1), F.cross_entropy(logits, classes))
     classes[:2, :, :4] = -1
     whole = segmentation_loss(logits, classes, -1)
-    assert_close(whole, (segmentation_loss(logits[:1], classes[:1], -1) + 3 * segmentation_loss(logits[1:], classes[1:], -1)) / 4)
+    assert_close(
+        whole, (segmentation_loss(logits[:1], classes[:1], -1) + 3 * segmentation_loss(logits[1:], classes[1:], -1)) / 4
+    )
     whole.backward()
     assert ((logits.grad == 0).all(1) == (classes == -1)).all()
     assert segmentation_loss(logits, torch.full_like(classes, -1), -1) == 0
@@ -215,7 +237,11 @@ def targets(*boxes, size=(64, 64)):
     masks = torch.zeros(len(boxes), *size, dtype=torch.uint8)
     for mask, (left, top, right, bottom) in zip(masks, boxes, strict=True):
         mask[top:bottom, left:right] = 1
-    return {"boxes": torch.tensor(boxes).float().reshape(-1, 4), "labels": torch.ones(len(boxes), dtype=torch.int64), "masks": masks}
+    return {
+        "boxes": torch.tensor(boxes).float().reshape(-1, 4),
+        "labels": torch.ones(len(boxes), dtype=torch.int64),
+        "masks": masks,
+    }
 
 
 @pytest.mark.parametrize("build", [hcformer, torchvision_resnet, timm_vit])

@@ -82,7 +82,9 @@ def test_cost_is_linear_in_the_number_of_patches():
         with FlopCounterMode(display=False) as counter:
             tiny(num_classes=0)(images(size, size, batch=1))
         flops[size] = counter.get_total_flops()
-    assert flops[256] - flops[128] == pytest.approx(4 * (flops[128] - flops[64]), rel=0.01)  # windows are a constant beside it
+    assert flops[256] - flops[128] == pytest.approx(
+        4 * (flops[128] - flops[64]), rel=0.01
+    )  # windows are a constant beside it
 
 
 def test_the_small_images_model_has_windows_that_fit():
@@ -235,7 +237,10 @@ def test_onnx_runs_the_same(exported, tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="running ONNX needs onnxruntime")
     model, program = exported
     torch.onnx.export(program, dynamo=True, verbose=False).save(tmp_path / "model.onnx")
-    session, x = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"]), images(64, 60, batch=3)
+    session, x = (
+        runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"]),
+        images(64, 60, batch=3),
+    )
     (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert_close(torch.from_numpy(y), model(x).detach(), atol=1e-4, rtol=0)
 
@@ -273,4 +278,7 @@ def test_mistakes_are_named():
 
 
 def test_lists_of_a_file_are_as_good_as_tuples():
-    assert hcformer_config("hcformer-nano", **{k: list(v) if isinstance(v, tuple) else v for k, v in TINY.items()}) == tiny().config
+    assert (
+        hcformer_config("hcformer-nano", **{k: list(v) if isinstance(v, tuple) else v for k, v in TINY.items()})
+        == tiny().config
+    )

@@ -7,7 +7,14 @@ from torch.testing import assert_close
 
 pytest.importorskip("transformers", reason="language models need transformers")
 
-from transformers import AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    StaticCache,
+)
 
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
@@ -24,7 +31,15 @@ SIZES = {
     "max_position_embeddings": 64,
 }
 DENSE = {**SIZES, "head_dim": 8}
-LATENT = {**SIZES, "attention": "latent", "q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8}
+LATENT = {
+    **SIZES,
+    "attention": "latent",
+    "q_lora_rank": 20,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+}
 MICE = {**LATENT, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 16}
 FORMS = {
     "dense": DENSE,
@@ -71,15 +86,26 @@ def test_the_mixture_twin_is_deepseek(q_latent):
     for router in (m for m in ours.modules() if isinstance(m, Router)):
         router.e_score_correction_bias.copy_(torch.randn(5) / 10)
     sizes.pop("attention")
-    options = {"n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": True, "num_key_value_heads": 4}
-    theirs = DeepseekV3ForCausalLM(DeepseekV3Config(**sizes, **options, first_k_dense_replace=1, rms_norm_eps=1e-6)).eval()
+    options = {
+        "n_group": 1,
+        "topk_group": 1,
+        "rope_interleave": False,
+        "norm_topk_prob": True,
+        "num_key_value_heads": 4,
+    }
+    theirs = DeepseekV3ForCausalLM(
+        DeepseekV3Config(**sizes, **options, first_k_dense_replace=1, rms_norm_eps=1e-6)
+    ).eval()
     state = {k: v for k, v in ours.state_dict().items() if not k.endswith("load")}
     for name in [n for n in state if "shared_experts" in n]:  # theirs is one expert as wide as all of ours
         weight = state.pop(name)
         prefix = name.rsplit(".", 1)[0]
         if name.endswith("gate_up_proj"):
             gate, up = weight.chunk(2, 1)
-            state[f"{prefix}.gate_proj.weight"], state[f"{prefix}.up_proj.weight"] = gate.flatten(0, 1), up.flatten(0, 1)
+            state[f"{prefix}.gate_proj.weight"], state[f"{prefix}.up_proj.weight"] = (
+                gate.flatten(0, 1),
+                up.flatten(0, 1),
+            )
         else:
             state[f"{prefix}.down_proj.weight"] = weight.transpose(0, 1).flatten(1)
     theirs.load_state_dict(state)
@@ -89,7 +115,9 @@ def test_the_mixture_twin_is_deepseek(q_latent):
 # -- the textbook -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["dense", "mice", "mice constant", "mice, full attention", "dense, hyperplanes", "latent, no query latent"])
+@pytest.mark.parametrize(
+    "form", ["dense", "mice", "mice constant", "mice, full attention", "dense, hyperplanes", "latent, no query latent"]
+)
 def test_fast_forms_equal_the_textbook(form):
     """Distances, centroids and experts written out one by one, with explicit times, in fp64."""
     m = model(shake=0.1, **FORMS[form]).double()
@@ -116,7 +144,10 @@ def test_small_curvature_is_nearly_flat():
         for ours, theirs in zip(curved.parameters(), twin.parameters(), strict=True):
             ours[0] = 0  # what the twin would read where the time is
             theirs.copy_(ours)
-    x, y = near.space(torch.randn(2, 5, 32, dtype=torch.float64)), near.space(torch.randn(2, 5, 32, dtype=torch.float64))
+    x, y = (
+        near.space(torch.randn(2, 5, 32, dtype=torch.float64)),
+        near.space(torch.randn(2, 5, 32, dtype=torch.float64)),
+    )
     assert_close(curved(near.reading(x)), twin(x))
     assert_close(near.join([(x, 1.0), (y, 3.0)]), (x + 3 * y) / 4)
     scores = near.heads(x, torch.ones(1), query=True) @ near.heads(y).mT
@@ -224,9 +255,13 @@ def test_named_configurations_have_their_size(name):
     with torch.device("meta"):
         m = HelmForCausalLM(helm_config(name))
     size = sum(p.numel() for p in m.parameters())
-    expected = {"tiny": (1e6, 3e6), "small": (30e6, 50e6), "100m": (95e6, 125e6), "120m": (100e6, 135e6), "1b": (0.8e9, 1.3e9)}[
-        name.rsplit("-", 1)[1]
-    ]
+    expected = {
+        "tiny": (1e6, 3e6),
+        "small": (30e6, 50e6),
+        "100m": (95e6, 125e6),
+        "120m": (100e6, 135e6),
+        "1b": (0.8e9, 1.3e9),
+    }[name.rsplit("-", 1)[1]]
     assert expected[0] < size < expected[1]
     if name in TWINS:
         with torch.device("meta"):
@@ -295,7 +330,15 @@ def test_a_decoding_step_never_expands_the_history():
 
 
 @pytest.mark.parametrize("form", ["dense", "mice", "mice twin"])
-@pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"do_sample": True, "top_k": 5}, {"cache_implementation": "static", "disable_compile": True}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"num_beams": 3},
+        {"do_sample": True, "top_k": 5},
+        {"cache_implementation": "static", "disable_compile": True},
+    ],
+)
 def test_generate_with_and_without_cache(form, how):
     m = model(shake=0.1, **FORMS[form], eos_token_id=None)
     ids = tokens(2, 6)
@@ -347,7 +390,9 @@ def test_bf16_scores_stay_close_where_points_are_far_out(length, bound):
     q, k = L.heads(u[0], torch.ones(1), query=True).double(), L.heads(u[1]).double()
     exact_q, exact_k = L.heads(u[0].double(), torch.ones(1).double(), query=True), L.heads(u[1].double())
     error = ((q * k).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
-    naive = ((exact_q.bfloat16().double() * exact_k.bfloat16().double()).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
+    naive = (
+        ((exact_q.bfloat16().double() * exact_k.bfloat16().double()).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
+    )
     assert error < bound
     assert error < naive
 

@@ -9,10 +9,26 @@ from torch import nn
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.himapper import HiMapper, HiMapperConfig, Mapper, NodeSpace, Tree, mixture_moments, overhead, tree_levels, tree_parents
+from horosphere.models.himapper import (
+    HiMapper,
+    HiMapperConfig,
+    Mapper,
+    NodeSpace,
+    Tree,
+    mixture_moments,
+    overhead,
+    tree_levels,
+    tree_parents,
+)
 from tests.models.tiny_himapper import SIZES, SMALL, TinyNet, images, tiny
 
-ABLATIONS = [{}, {"geometry": "euclidean"}, {"probabilistic": False}, {"leaves": 4, "levels": 3}, {"leaves": 6, "levels": 2}]
+ABLATIONS = [
+    {},
+    {"geometry": "euclidean"},
+    {"probabilistic": False},
+    {"leaves": 4, "levels": 3},
+    {"leaves": 6, "levels": 2},
+]
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +150,9 @@ def test_equal_queries_of_a_level_are_one():
     mapper = tiny().mapper
     queries, places = mapper.tree.means(), torch.randn(2, 12, TinyNet.map_width)
     copies = 2**mapper.levels
-    many = mapper.decomposition(queries.repeat_interleave(copies, 0)[None], mapper.levels.repeat_interleave(copies), places)
+    many = mapper.decomposition(
+        queries.repeat_interleave(copies, 0)[None], mapper.levels.repeat_interleave(copies), places
+    )
     once = mapper.decomposition(queries[None], mapper.levels, places)
     assert_close(many, once.repeat_interleave(copies, 1))
 
@@ -237,7 +255,9 @@ def test_inference_compiles_and_exports_whole():
     model, x = tiny(leaves=4, levels=2).eval(), images()
     torch.compiler.reset()
     assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
-    exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},)).module()
+    exported = torch.export.export(
+        model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},)
+    ).module()
     for batch in (1, 5):
         x = images(batch, 3, 16, 24)
         assert_close(exported(x), model(x))
@@ -307,10 +327,25 @@ def test_overhead_is_the_plug_ins_alone_and_changes_nothing():
     assert [m.training for m in model.modules()] == modes
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
     parameters = sum(p.numel() for p in model.parameters())
-    assert cost.parameters == parameters - sum(p.numel() for p in (*model.backbone.parameters(), *model.head.parameters()))
+    assert cost.parameters == parameters - sum(
+        p.numel() for p in (*model.backbone.parameters(), *model.head.parameters())
+    )
     nodes, places, w = 14, 24, 16  # products by hand, in multiply-adds
     layer = 14 * w * w
-    find = places * (6 + 2 * w) * w + nodes * 10 * w + nodes * layer + 2 * nodes * places * w + 2 * nodes * nodes * w + nodes * w * 10
-    encode = nodes * 10 * w + 10 * w * 2 + 3 * (10 * w * w + 2 * w * w + 2 * w * w) + nodes * 4 * w * w + (4 * nodes + 2 * 3) * w
+    find = (
+        places * (6 + 2 * w) * w
+        + nodes * 10 * w
+        + nodes * layer
+        + 2 * nodes * places * w
+        + 2 * nodes * nodes * w
+        + nodes * w * 10
+    )
+    encode = (
+        nodes * 10 * w
+        + 10 * w * 2
+        + 3 * (10 * w * w + 2 * w * w + 2 * w * w)
+        + nodes * 4 * w * w
+        + (4 * nodes + 2 * 3) * w
+    )
     assert cost.gmacs * 1e9 == pytest.approx(find + encode, rel=0.03)
     assert overhead(model, (32, 24)).gmacs > cost.gmacs

@@ -19,12 +19,16 @@ def _same_numbers_every_time():
 
 def timm_swin():
     models = pytest.importorskip("timm.models")
-    return models.SwinTransformer(img_size=32, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2), num_classes=5)
+    return models.SwinTransformer(
+        img_size=32, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2), num_classes=5
+    )
 
 
 def timm_vit(**options):
     models = pytest.importorskip("timm.models")
-    return models.VisionTransformer(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=5, dynamic_img_size=True, **options)
+    return models.VisionTransformer(
+        img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=5, dynamic_img_size=True, **options
+    )
 
 
 def timm_resnet():
@@ -94,7 +98,9 @@ def test_maps_have_the_pictures_height_and_width(build):
 def test_tokens_become_a_map_row_by_row_without_cls(build, monkeypatch):
     model, tokens = build().eval(), torch.arange(17.0).expand(16, -1).mT[None]
     backbone, _ = adapt(model)
-    monkeypatch.setattr(*((model, "forward_features") if build is timm_vit else (model.encoder.ln, "forward")), lambda _: tokens)
+    monkeypatch.setattr(
+        *((model, "forward_features") if build is timm_vit else (model.encoder.ln, "forward")), lambda _: tokens
+    )
     feature_map, v = backbone.features(images(1, 3, 32, 32))
     assert feature_map[0, 0].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]
     assert v.shape == (1, 16)
@@ -111,7 +117,10 @@ def test_names_need_a_library_and_models_a_pooled_map(name):
             HiMapper(models.get_model(name), 5)
 
 
-@pytest.mark.parametrize(("library", "wrong", "near"), [("timm", "resnet5O", "timm:resnet50"), ("torchvision", "swin_tt", "torchvision:swin_t")])
+@pytest.mark.parametrize(
+    ("library", "wrong", "near"),
+    [("timm", "resnet5O", "timm:resnet50"), ("torchvision", "swin_tt", "torchvision:swin_t")],
+)
 def test_unknown_names_get_near_matches_in_one_line(library, wrong, near):
     pytest.importorskip(library)
     with pytest.raises(UserError, match=near) as error:
@@ -130,7 +139,10 @@ def test_a_missing_library_is_named(library, monkeypatch):
 def test_weights_are_fetched_only_when_asked_for_and_never_unpickled(monkeypatch):
     zoo = pytest.importorskip("torchvision.models")
     asked, net = [], zoo.resnet18()
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda url, **options: asked.append(options) or net.state_dict())
+    monkeypatch.setattr(
+        "torchvision.models._api.load_state_dict_from_url",
+        lambda url, **options: asked.append(options) or net.state_dict(),
+    )
     create_backbone("torchvision:resnet18", 5)
     assert not asked
     model = HiMapper("torchvision:resnet18", 5, HiMapperConfig(**SMALL), pretrained=True)

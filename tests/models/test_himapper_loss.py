@@ -96,8 +96,13 @@ def published_contrast(points, manifold):
     parts, levels = [], points.split(SIZES, 1)
     for children, above in itertools.pairwise(levels):
         own = torch.eye(children.shape[1])
-        logits = manifold.pairwise(children, children) * (1 - own) + manifold.pairwise(children, above.repeat_interleave(2, 1)) * own
-        parts.append(F.cross_entropy(logits.flatten(0, 1), torch.arange(children.shape[1]).repeat(len(points)), reduction="sum"))
+        logits = (
+            manifold.pairwise(children, children) * (1 - own)
+            + manifold.pairwise(children, above.repeat_interleave(2, 1)) * own
+        )
+        parts.append(
+            F.cross_entropy(logits.flatten(0, 1), torch.arange(children.shape[1]).repeat(len(points)), reduction="sum")
+        )
     return sum(parts) / sum(SIZES[:-1]) / len(points)
 
 
@@ -118,18 +123,26 @@ def descend(loss, manifold, dim, std, steps):
 
 @pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
 @pytest.mark.parametrize(("dim", "std"), [(8, 0.5), (8, 1.0), (128, 0.1)])
-def test_descent_brings_parents_and_children_together_and_levels_apart_and_the_printed_sign_does_the_opposite(manifold, dim, std):
-    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, dim, std, 30)
+def test_descent_brings_parents_and_children_together_and_levels_apart_and_the_printed_sign_does_the_opposite(
+    manifold, dim, std
+):
+    (parent, level), (parent_after, level_after) = descend(
+        lambda x: contrast(x, SIZES, manifold), manifold, dim, std, 30
+    )
     assert parent_after < 0.9 * parent
     assert level_after > 1.05 * level
-    (parent, level), (parent_after, level_after) = descend(lambda x: published_contrast(x, manifold), manifold, dim, std, 30)
+    (parent, level), (parent_after, level_after) = descend(
+        lambda x: published_contrast(x, manifold), manifold, dim, std, 30
+    )
     assert parent_after > 1.1 * parent
     assert level_after < 0.9 * level
 
 
 @pytest.mark.parametrize("manifold", [Lorentz(1.0), Euclidean()], ids=str)
 def test_a_tree_in_order_may_grow_but_keeps_children_nearer_to_parents(manifold):
-    (parent, level), (parent_after, level_after) = descend(lambda x: contrast(x, SIZES, manifold), manifold, 8, 0.5, 150)
+    (parent, level), (parent_after, level_after) = descend(
+        lambda x: contrast(x, SIZES, manifold), manifold, 8, 0.5, 150
+    )
     assert parent_after / level_after < 0.5 * parent / level  # the ratio: in the long run both distances may grow
 
 

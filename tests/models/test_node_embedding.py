@@ -35,7 +35,9 @@ def test_loss_is_its_definition(name, count):
     expected = loss_of(m.points, m.manifold, relations.tolist(), nodes.tolist(), negatives.tolist())
     loss = m(Relations(relations, NODES).batch(nodes), negatives)
     assert loss.dtype == torch.float64
-    assert loss.item() == pytest.approx(expected, rel=1e-7)  # pairwise is one product: half the digits where points nearly coincide
+    assert loss.item() == pytest.approx(
+        expected, rel=1e-7
+    )  # pairwise is one product: half the digits where points nearly coincide
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

@@ -14,7 +14,13 @@ from horosphere.errors import UserError
 from horosphere.models.hcformer import HCFORMER
 from horosphere.models.timm_models import TimmHCFormer  # registers
 
-SMALL = {"blocks": (1, 1, 1, 1), "dims": (8, 8, 12, 16), "heads": (2, 2, 2, 2), "head_width": 4, "mlp_ratios": (2, 2, 2, 2)}
+SMALL = {
+    "blocks": (1, 1, 1, 1),
+    "dims": (8, 8, 12, 16),
+    "heads": (2, 2, 2, 2),
+    "head_width": 4,
+    "mlp_ratios": (2, 2, 2, 2),
+}
 
 
 def model(**settings):
@@ -89,7 +95,9 @@ def test_only_matrices_decay():
     groups = param_groups_weight_decay(m, 0.05, no_weight_decay_list=m.no_weight_decay())
     names = {id(p): name for name, p in m.named_parameters()}
     decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
-    assert decayed == {f"{name}.weight" for name, module in m.named_modules() if isinstance(module, torch.nn.Linear | torch.nn.Conv2d)}
+    assert decayed == {
+        f"{name}.weight" for name, module in m.named_modules() if isinstance(module, torch.nn.Linear | torch.nn.Conv2d)
+    }
 
 
 def test_layer_groups_run_from_stem_to_head():

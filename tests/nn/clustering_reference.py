@@ -85,7 +85,10 @@ def clustering(points, centres, scale, manifold, bias, hard):
         logits = torch.stack([scale.squeeze() * likeness(x, c, manifold) + bias[i, j] for j, (c, _) in centres.items()])
         weights = F.one_hot(logits.argmax(), len(logits)).to(x.dtype) if hard else logits.exp() / logits.exp().sum()
         a |= {(i, j): weights[n] for n, j in enumerate(centres)}
-    new = {j: (c + sum(a[i, j] * v for i, (_, v) in points.items())) / (1 + sum(a[i, j] for i in points)) for j, (_, c) in centres.items()}
+    new = {
+        j: (c + sum(a[i, j] * v for i, (_, v) in points.items())) / (1 + sum(a[i, j] for i in points))
+        for j, (_, c) in centres.items()
+    }
     return {i: sum(a[i, j] * new[j] for j in centres) for i in points}
 
 

@@ -69,7 +69,12 @@ def residual(dtype: torch.dtype, atol: float) -> None:
     for size in (0.1, 1.0, 5.0):
         x, y = (size * random(2, 4, 20, dtype=dtype, seed=s) for s in (1, 2))
         x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
-        agree(lambda x, y, w: kernels.residual(x, y, w, 7.0, C), lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype), [x, y, w], 7 * atol)
+        agree(
+            lambda x, y, w: kernels.residual(x, y, w, 7.0, C),
+            lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype),
+            [x, y, w],
+            7 * atol,
+        )
 
 
 def residual_norm(dtype: torch.dtype, atol: float) -> None:
@@ -128,7 +133,11 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
         q, k = (q, k) if angles is None else (rotate(q, angles), rotate(k, angles))
         return L.heads(q, s, query=True), L.heads(k), L.heads(v)
 
-    for angles in (None, rotary_angles(positions, 16, 100.0, still=1), rotary_angles(positions[:1], 16, 100.0, still=1)):
+    for angles in (
+        None,
+        rotary_angles(positions, 16, 100.0, still=1),
+        rotary_angles(positions[:1], 16, 100.0, still=1),
+    ):
         agree(
             lambda u, s, a=angles: kernels.queries_keys_values(u, a, s, 3, C),
             lambda u, s, a=angles: slow(u, s, a),
@@ -142,7 +151,12 @@ def keys_values(dtype: torch.dtype, atol: float) -> None:
         k, v = kv.split((10, 8), -1)
         return L.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.heads(v)
 
-    agree(lambda kv, key: kernels.keys_values(kv, key, 10, C), slow, [random(2, 5, 3, 18, dtype=dtype), random(2, 5, 6, dtype=dtype, seed=1)], atol)
+    agree(
+        lambda kv, key: kernels.keys_values(kv, key, 10, C),
+        slow,
+        [random(2, 5, 3, 18, dtype=dtype), random(2, 5, 6, dtype=dtype, seed=1)],
+        atol,
+    )
 
 
 def centre(dtype: torch.dtype, atol: float) -> None:
@@ -160,7 +174,9 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     factor = (0.5 + torch.rand(tokens, active, generator=torch.Generator().manual_seed(7))).to(DEVICE).requires_grad_()
     shared_factor = torch.tensor([0.5, 1.0, 2.0], device=DEVICE, requires_grad=True)
 
-    def slow(y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None) -> Tensor:
+    def slow(
+        y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None
+    ) -> Tensor:
         rows = y.float()[place].view(tokens, active, n)
         rows = rows if factor is None else rows / factor.unsqueeze(-1)
         parts = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
@@ -169,7 +185,9 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
             parts += [(s, 1.0) for s in every.unbind(0)]
         return (3.0 * L.join(parts)).to(y.dtype)
 
-    def fast(y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None) -> Tensor:
+    def fast(
+        y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None
+    ) -> Tensor:
         return kernels.mixture(y, place, weight, factor, shared, shared_factor, 3.0, C)
 
     agree(fast, slow, [y, weight, factor, shared, shared_factor], 3 * atol)
@@ -192,23 +210,56 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
         {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
         {"heads": 1, "width": 16, "size": 7, "windows": 1, "centres": 16, "window_centres": 0},  # cells that overlap
-        {"heads": 1, "width": 16, "size": 10, "windows": 2, "centres": 4, "window_centres": 4},  # and with a window level beside them
-        {"heads": 1, "width": 16, "size": 9, "windows": 4, "centres": 4, "window_centres": 4},  # windows that reach beyond the map, some wholly
+        {
+            "heads": 1,
+            "width": 16,
+            "size": 10,
+            "windows": 2,
+            "centres": 4,
+            "window_centres": 4,
+        },  # and with a window level beside them
+        {
+            "heads": 1,
+            "width": 16,
+            "size": 9,
+            "windows": 4,
+            "centres": 4,
+            "window_centres": 4,
+        },  # windows that reach beyond the map, some wholly
         {"heads": 1, "width": 16, "size": 9, "windows": 2, "centres": 9, "window_centres": 0, "shift": True},
-        {"heads": 2, "width": 16, "size": 17, "windows": 1, "centres": 4, "window_centres": 0, "position_bias": False},  # in chunks
-        {"heads": 1, "width": 40, "size": 24, "windows": 2, "centres": 9, "window_centres": 1},  # the same on a map of another shape, not cut evenly
+        {
+            "heads": 2,
+            "width": 16,
+            "size": 17,
+            "windows": 1,
+            "centres": 4,
+            "window_centres": 0,
+            "position_bias": False,
+        },  # in chunks
+        {
+            "heads": 1,
+            "width": 40,
+            "size": 24,
+            "windows": 2,
+            "centres": 9,
+            "window_centres": 1,
+        },  # the same on a map of another shape, not cut evenly
     ]
     for shape in shapes:
         torch.manual_seed(0)
         mixer = clustering.ClusterMixer(6, **shape)  # type: ignore[arg-type]
         with torch.no_grad():
             for p in mixer.parameters():
-                p += 0.5 * torch.randn_like(p)  # on the CPU: the same everywhere, and no gradient of a scale is a sum that comes to nothing
+                p += 0.5 * torch.randn_like(
+                    p
+                )  # on the CPU: the same everywhere, and no gradient of a scale is a sum that comes to nothing
         mixer = mixer.to(DEVICE)
         x = random(2, shape["size"], 31 if shape["size"] == 24 else shape["size"], 6)
         inputs = [x, *mixer.parameters()]
 
-        def run(serves: bool, dtype: torch.dtype = dtype, mixer: clustering.ClusterMixer = mixer, x: Tensor = x) -> Tensor:
+        def run(
+            serves: bool, dtype: torch.dtype = dtype, mixer: clustering.ClusterMixer = mixer, x: Tensor = x
+        ) -> Tensor:
             clustering.on_chip = lambda *_, **__: serves
             with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
                 return mixer(x)
@@ -230,7 +281,22 @@ def twice(dtype: torch.dtype, atol: float) -> None:
             torch.autograd.grad(total(kernels.gate(joint, None, C).float()), joint, create_graph=True)
 
 
-CHECKS = {f.__name__: f for f in (clusters, twice, norm, residual, residual_norm, gate, heads, queries_keys_values, keys_values, centre, mixture)}
+CHECKS = {
+    f.__name__: f
+    for f in (
+        clusters,
+        twice,
+        norm,
+        residual,
+        residual_norm,
+        gate,
+        heads,
+        queries_keys_values,
+        keys_values,
+        centre,
+        mixture,
+    )
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CHECKS:

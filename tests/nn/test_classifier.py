@@ -17,7 +17,9 @@ K = 4
 
 def weights(scale=1.0, seed=7):  # another seed than the points': none of them straight along a normal
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(K, DIM, dtype=torch.float64, generator=generator), scale * torch.randn(K, dtype=torch.float64, generator=generator)
+    return torch.randn(K, DIM, dtype=torch.float64, generator=generator), scale * torch.randn(
+        K, dtype=torch.float64, generator=generator
+    )
 
 
 @curvatures
@@ -30,7 +32,9 @@ def test_logits_are_distances_to_hyperplanes(name, c):
     normal = m.transport(w, torch.zeros_like(p), p)
     distance = m.dist_to_hyperplane(x[:, None], p, normal)
     torch.testing.assert_close(hyperplane_logits(x, w, b, m), length.squeeze(-1) * distance)
-    torch.testing.assert_close(hyperplane_logits(p, w, b, m).diagonal(), torch.zeros(K, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        hyperplane_logits(p, w, b, m).diagonal(), torch.zeros(K, dtype=torch.float64), rtol=0, atol=1e-12
+    )
 
 
 @curvatures
@@ -49,7 +53,9 @@ def test_logits_are_those_of_hnn_plus_plus(c):
 def test_the_bias_is_the_logit_at_the_origin(name, c, bias):
     head = Classifier(DIM, K, manifold(name, c), bias=bias).double()
     at_origin = head(torch.zeros(DIM, dtype=torch.float64))
-    torch.testing.assert_close(at_origin, head.bias if bias else torch.zeros(K, dtype=torch.float64), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(
+        at_origin, head.bias if bias else torch.zeros(K, dtype=torch.float64), rtol=1e-13, atol=1e-13
+    )
 
 
 @models
@@ -69,7 +75,9 @@ def test_without_curvature_it_is_a_linear_head(name):
 def test_a_products_logits_add_up():
     m, x, (w, b) = manifold("product"), points(manifold("product")), weights()
     parts = zip(m.split(x), m.split(w), m.factors, strict=True)
-    torch.testing.assert_close(hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in parts))
+    torch.testing.assert_close(
+        hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in parts)
+    )
 
 
 # Far hyperplanes, far points, no hyperplane
@@ -83,7 +91,9 @@ def exact_logit(x, w, b, c):
     x, w, b, c = [mp.mpf(a) for a in x.tolist()], [mp.mpf(a) for a in w.tolist()], mp.mpf(b.item()), mp.mpf(c)
     length, time = mp.norm(w), mp.sqrt(1 / c + mp.fsum(a * a for a in x))
     offset = -mp.sqrt(c) * b / length
-    inside = mp.sqrt(c) * (mp.fsum(p * q for p, q in zip(x, w, strict=True)) / length * mp.cosh(offset) - time * mp.sinh(offset))
+    inside = mp.sqrt(c) * (
+        mp.fsum(p * q for p, q in zip(x, w, strict=True)) / length * mp.cosh(offset) - time * mp.sinh(offset)
+    )
     return length / mp.sqrt(c) * mp.asinh(inside)
 
 
@@ -106,7 +116,9 @@ def test_any_offset_and_radius_is_right(c, radius, dtype):
     for row, logits in zip(x, got, strict=True):
         for k, logit in enumerate(logits):
             exact = exact_logit(row, w[k], b[k], c)
-            reach = radius + min(abs(offsets[k].item()) * c**0.5, radius)  # across: x·ŵ cosh α and x_t sinh α are this long where they cancel
+            reach = radius + min(
+                abs(offsets[k].item()) * c**0.5, radius
+            )  # across: x·ŵ cosh α and x_t sinh α are this long where they cancel
             allowed = 16 * eps * (abs(b[k].item()) + w[k].double().norm().item() * (2.718**reach + 1) / c**0.5)
             assert abs(mp.mpf(logit.item()) - exact) <= allowed, (k, OFFSETS[k // 2], logit.item(), float(exact))
 
@@ -174,4 +186,9 @@ def test_it_fits_a_toy_set(name):
 def test_head_and_its_map_to_the_ball_agree_far_out(c):
     L, (w, b) = Lorentz(c), weights()
     x = L.lift(5 / c**0.5 * nn.functional.normalize(points(L), dim=-1))
-    torch.testing.assert_close(hyperplane_logits(lorentz_to_poincare(x, c), w, b, Poincare(c)), hyperplane_logits(x, w, b, L), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        hyperplane_logits(lorentz_to_poincare(x, c), w, b, Poincare(c)),
+        hyperplane_logits(x, w, b, L),
+        rtol=1e-8,
+        atol=1e-8,
+    )

@@ -11,7 +11,11 @@ from horosphere.nn import clustering
 from horosphere.nn.clustering import ClusterMixer, ImageNorm, assign, clip, cut, join, leaves, pool, similarity, spread
 from tests.nn import clustering_reference
 
-GEOMETRIES = {"E+E": ("euclidean", "euclidean"), "H+H": ("lorentz", "lorentz"), "H window, E patch": ("euclidean", "lorentz")}
+GEOMETRIES = {
+    "E+E": ("euclidean", "euclidean"),
+    "H+H": ("lorentz", "lorentz"),
+    "H window, E patch": ("euclidean", "lorentz"),
+}
 
 
 def mixer(seed: int = 0, shake: float = 0.5, geometries: str = "H window, E patch", **changes) -> ClusterMixer:
@@ -78,7 +82,12 @@ def test_each_form_is_its_definition(changes, size):
 @pytest.mark.parametrize("c", [0.1, 1.0, 4.0])
 def test_hyperbolic_similarity_is_minus_the_distance(c, dtype):
     torch.manual_seed(0)
-    L, x, y, scale = Lorentz(c), 2 * torch.randn(5, 8, dtype=dtype), torch.randn(3, 8, dtype=dtype), torch.tensor([1.7], dtype=dtype)
+    L, x, y, scale = (
+        Lorentz(c),
+        2 * torch.randn(5, 8, dtype=dtype),
+        torch.randn(3, 8, dtype=dtype),
+        torch.tensor([1.7], dtype=dtype),
+    )
     expected = -scale * L.dist(L.exp0(clip(y))[:, None], L.exp0(clip(x))[None])
     assert_close(similarity(x, y, scale, L), expected, atol=1e-6 if dtype is torch.float32 else 1e-12, rtol=1e-5)
 
@@ -144,7 +153,9 @@ def together(near, far):
     return near if far is None else torch.cat((spread(far, near.shape[1:3]), near), -1)
 
 
-@pytest.mark.parametrize(("size", "windows"), [((8, 8), None), ((8, 8), (4, 4)), ((7, 9), (4, 4)), ((5, 6), (1, 1)), ((5, 3), (4, 2))])
+@pytest.mark.parametrize(
+    ("size", "windows"), [((8, 8), None), ((8, 8), (4, 4)), ((7, 9), (4, 4)), ((5, 6), (1, 1)), ((5, 3), (4, 2))]
+)
 def test_the_norm_written_out_is_torchs(size, windows):
     torch.manual_seed(0)
     norm = ImageNorm(5 if windows else 3).double()
@@ -170,12 +181,17 @@ def test_the_norm_written_out_compiles_with_its_gradient(windows, dtype):
     near = torch.randn(2, 6, 5, 3).to(dtype).requires_grad_()
     inputs = [*norm.parameters(), near, *([far] if far is not None else [])]
     compiled = torch.compile(norm.written_out, backend="aot_eager", fullgraph=True)
-    both = [torch.autograd.grad(together(*f(near, far)).float().square().sum(), inputs) for f in (norm.written_out, compiled)]
+    both = [
+        torch.autograd.grad(together(*f(near, far)).float().square().sum(), inputs)
+        for f in (norm.written_out, compiled)
+    ]
     for a, b in zip(*both, strict=True):
         assert_close(a, b)
 
 
-@pytest.mark.parametrize(("size", "window_centres", "shift"), [((8, 8), 4, False), ((7, 9), 4, True), ((6, 6), 1, False), ((6, 6), 0, False)])
+@pytest.mark.parametrize(
+    ("size", "window_centres", "shift"), [((8, 8), 4, False), ((7, 9), 4, True), ((6, 6), 1, False), ((6, 6), 0, False)]
+)
 def test_read_apart_is_the_formula(size, window_centres, shift, monkeypatch):
     m, x = mixer(window_centres=window_centres, shift=shift), image(*size).requires_grad_()
     weights = torch.randn(*x.shape[:3], 6, dtype=x.dtype)
@@ -183,7 +199,9 @@ def test_read_apart_is_the_formula(size, window_centres, shift, monkeypatch):
     expected = m(x)
     monkeypatch.setattr(clustering, "on_cuda", lambda x: True)
     monkeypatch.setattr(clustering, "on_chip", lambda *_, **__: False)
-    monkeypatch.setattr(m.fc, "forward", None if window_centres else m.fc.forward)  # the formula's product, not to be used
+    monkeypatch.setattr(
+        m.fc, "forward", None if window_centres else m.fc.forward
+    )  # the formula's product, not to be used
     found = m(x)
     assert_close(found, expected)
     for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
@@ -239,7 +257,9 @@ def test_only_an_exported_program_leaves():
 @pytest.mark.parametrize("size", [(8, 8), (7, 9)])
 @pytest.mark.parametrize("geometries", GEOMETRIES)
 def test_gradients_are_right(geometries, size):
-    m = mixer(geometries=geometries, windows=2, window_centres=9)  # no cell is a single patch: a distance of 0 is noise to finite differences
+    m = mixer(
+        geometries=geometries, windows=2, window_centres=9
+    )  # no cell is a single patch: a distance of 0 is noise to finite differences
     assert torch.autograd.gradcheck(m, image(*size, batch=1).requires_grad_(), fast_mode=True, atol=1e-6)
 
 

@@ -6,7 +6,19 @@ from tests.interpreter import checked, require_triton
 
 require_triton()
 
-KERNELS = ["clusters", "twice", "norm", "residual", "residual_norm", "gate", "heads", "queries_keys_values", "keys_values", "centre", "mixture"]
+KERNELS = [
+    "clusters",
+    "twice",
+    "norm",
+    "residual",
+    "residual_norm",
+    "gate",
+    "heads",
+    "queries_keys_values",
+    "keys_values",
+    "centre",
+    "mixture",
+]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,10 @@ def is_point(m, x):
 def test_points_become_points(kind, name, c):
     """fp32, out to radius 15/√c, the edge of the ball."""
     m = manifold(name, c)
-    module, v = layer(kind, m, dtype=torch.float32), torch.tensor([0.01, 1.0, 5.0]).view(3, 1, 1) / c**0.5 * torch.randn(50, DIM)
+    module, v = (
+        layer(kind, m, dtype=torch.float32),
+        torch.tensor([0.01, 1.0, 5.0]).view(3, 1, 1) / c**0.5 * torch.randn(50, DIM),
+    )
     y = module(v if kind in MADE_FOR_TANGENTS else m.lift(v))
     assert y.isfinite().all()
     out = Poincare(0.5) if kind == "linear to ball" else m
@@ -47,7 +50,9 @@ def test_ball_and_hyperboloid_are_the_same_map(kind, c):
     x = points(L)
     y = on_L(x)
     expected = y if kind in (*MAKES_NO_POINTS, "linear to ball") else lorentz_to_poincare(y, c)
-    torch.testing.assert_close(on_B(x if kind in MADE_FOR_TANGENTS else lorentz_to_poincare(x, c)), expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        on_B(x if kind in MADE_FOR_TANGENTS else lorentz_to_poincare(x, c)), expected, rtol=1e-9, atol=1e-11
+    )
 
 
 @curved
@@ -57,7 +62,9 @@ def test_gradients_of_input_weights_and_curvature(kind, name):
     m = manifold(name, 0.7, learn=True)
     module = layer(kind, m)
     x = points(m, 3, std=0.7).detach().requires_grad_()
-    names, leaves = zip(*((n, p) for n, p in module.named_parameters()), strict=True) if list(module.parameters()) else ((), ())
+    names, leaves = (
+        zip(*((n, p) for n, p in module.named_parameters()), strict=True) if list(module.parameters()) else ((), ())
+    )
 
     def call(x, *leaves):
         return torch.func.functional_call(module, dict(zip(names, leaves, strict=True)), (x,))
@@ -80,9 +87,13 @@ def test_dtype_in_is_dtype_out(kind, name, learn, dtype):
     y = module(x)
     y.sum().backward()
     assert y.dtype == dtype
-    assert all(t.grad.isfinite().all() and t.grad.dtype == dtype for t in (x, *module.parameters()) if t.grad is not None)
+    assert all(
+        t.grad.isfinite().all() and t.grad.dtype == dtype for t in (x, *module.parameters()) if t.grad is not None
+    )
     exact = layer(kind, manifold(name, learn=learn))(x.detach().double())
-    torch.testing.assert_close(y.double(), exact, rtol=0.1 if dtype == torch.bfloat16 else 1e-4, atol=0.1 if dtype == torch.bfloat16 else 1e-4)
+    torch.testing.assert_close(
+        y.double(), exact, rtol=0.1 if dtype == torch.bfloat16 else 1e-4, atol=0.1 if dtype == torch.bfloat16 else 1e-4
+    )
 
 
 @pytest.mark.parametrize("name", [*CURVED, "euclidean"])
@@ -129,7 +140,11 @@ def test_one_graph_holds_a_stack(name):
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")(x)
     torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-4)
     parameters = list(net.parameters())
-    for a, b in zip(torch.autograd.grad(compiled.square().sum(), parameters), torch.autograd.grad(expected.square().sum(), parameters), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(compiled.square().sum(), parameters),
+        torch.autograd.grad(expected.square().sum(), parameters),
+        strict=True,
+    ):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
@@ -241,7 +256,10 @@ def test_a_product_is_joined_factor_by_factor(form):
     m = manifold("product")
     x, y = points(m, seed=1), points(m, seed=2)
     whole = Residual(DIM, m, form).double()
-    parts = [Residual(d, f, form).double()(a, b) for d, f, a, b in zip(m.dims, m.factors, m.split(x), m.split(y), strict=True)]
+    parts = [
+        Residual(d, f, form).double()(a, b)
+        for d, f, a, b in zip(m.dims, m.factors, m.split(x), m.split(y), strict=True)
+    ]
     torch.testing.assert_close(whole(x, y), torch.cat(parts, -1))
     assert torch.equal(whole(x, y)[:, 4:], x[:, 4:] + y[:, 4:])  # the flat factor is not scaled
     assert sum(p.numel() for p in whole.parameters()) == (2 if form == "centroid" else 0)

@@ -54,7 +54,14 @@ def test_scores_decay_with_distance_in_the_long_run():
     mean = []
     for low, high in windows:
         distances = torch.arange(low, high)
-        mean.append(torch.stack([scores(q, q, distances, torch.zeros(1, dtype=torch.long)).mean() for q in (vector() for _ in range(20))]).mean())
+        mean.append(
+            torch.stack(
+                [
+                    scores(q, q, distances, torch.zeros(1, dtype=torch.long)).mean()
+                    for q in (vector() for _ in range(20))
+                ]
+            ).mean()
+        )
     assert mean[0] > mean[1] > mean[2]
 
 
@@ -64,7 +71,9 @@ def test_the_maximum_can_be_at_any_distance(distance):
     q = vector()
     angles = rotary_angles(torch.tensor([[distance]]), DIM, still=1, dtype=torch.float64)
     k = rotate(q.view(1, 1, 1, DIM), angles).flatten()
-    found = scores(q, k, torch.arange(distance, distance + 1), torch.arange(0, 1))  # at its own distance the two coincide
+    found = scores(
+        q, k, torch.arange(distance, distance + 1), torch.arange(0, 1)
+    )  # at its own distance the two coincide
     assert_close(found, torch.full((1, 1), -1.0, dtype=torch.float64))  # <x, x> = -1: nothing is larger
     others = scores(q, k, torch.arange(1000), torch.zeros(1, dtype=torch.long)).flatten()
     assert others.argmax() == distance
@@ -81,7 +90,9 @@ def test_attention_learns_to_look_at_itself_or_a_fixed_way_back(offset):
     losses = []
     for _ in range(500):
         mark = torch.randn(8, 16, 1)
-        x = attention.manifold.reading(torch.cat((torch.zeros(8, 16, 1), 3 * torch.ones(8, 16, 1), mark * value[:30] / 4), -1))
+        x = attention.manifold.reading(
+            torch.cat((torch.zeros(8, 16, 1), 3 * torch.ones(8, 16, 1), mark * value[:30] / 4), -1)
+        )
         wanted = torch.zeros_like(mark)
         wanted[:, offset:] = mark[:, : 16 - offset]
         loss = (attention(x, angles)[..., 1:2] - wanted)[:, offset:].square().mean()

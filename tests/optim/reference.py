@@ -51,7 +51,14 @@ class Adam:
         amsgrad: bool = False,
         maximize: bool = False,
     ):
-        self.m, self.lr, self.betas, self.eps, self.amsgrad, self.sign = m, lr, betas, eps, amsgrad, -1 if maximize else 1
+        self.m, self.lr, self.betas, self.eps, self.amsgrad, self.sign = (
+            m,
+            lr,
+            betas,
+            eps,
+            amsgrad,
+            -1 if maximize else 1,
+        )
         self.t, self.first, self.second, self.largest = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
 
     def step(self, x: Tensor, g: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:

@@ -21,7 +21,9 @@ def manifold(name: str, c: float = 1.0) -> Manifold:
     return {"lorentz": Lorentz, "poincare": Poincare}[name](c)
 
 
-def points(m: Manifold, n: int = 5, seed: int = 0, std: float = 1.0, c: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
+def points(
+    m: Manifold, n: int = 5, seed: int = 0, std: float = 1.0, c: float = 1.0, dtype: torch.dtype = torch.float64
+) -> Tensor:
     """A wrapped normal, std in units of 1/√c."""
     generator = torch.Generator().manual_seed(seed)
     return m.random(n, DIM, std=std / math.sqrt(c), generator=generator, dtype=torch.float64).to(dtype)

@@ -31,7 +31,9 @@ def optimizer_of(net: nn.Module, sgd: bool = False) -> torch.optim.Optimizer:
 
 
 def whole(net: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: p.full_tensor() if isinstance(p, DTensor) else p.detach().clone() for name, p in net.named_parameters()}
+    return {
+        name: p.full_tensor() if isinstance(p, DTensor) else p.detach().clone() for name, p in net.named_parameters()
+    }
 
 
 def trained(rows: int, sgd: bool, learn: bool, steps: int = STEPS, shard: bool = True) -> dict[str, torch.Tensor]:
@@ -103,7 +105,11 @@ def work(rank: int, folder: str) -> None:
             for sgd in (True, False)
             for learn in (True, False)
         },
-        **{f"round trip {sgd} {flat}": lambda sgd=sgd, flat=flat: round_trip(sgd, flat) for sgd in (True, False) for flat in (True, False)},
+        **{
+            f"round trip {sgd} {flat}": lambda sgd=sgd, flat=flat: round_trip(sgd, flat)
+            for sgd in (True, False)
+            for flat in (True, False)
+        },
         "save": lambda: save(f"{folder}/checkpoint"),
         "last axis": sharded_on_the_last_axis,
         "partial": gradient_still_to_be_summed,

@@ -34,12 +34,17 @@ def test_a_step_is_the_textbooks(optimizer, textbook, options, name, c):
 
 
 @pytest.mark.parametrize("c", CURVATURES)
-@pytest.mark.parametrize(("optimizer", "options"), [(RiemannianSGD, {}), (RiemannianAdam, {}), (RiemannianAdam, {"amsgrad": True})])
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [(RiemannianSGD, {}), (RiemannianAdam, {}), (RiemannianAdam, {"amsgrad": True})]
+)
 def test_geoopt_takes_the_same_steps_on_the_ball(optimizer, options, c):
     """Without momentum: geoopt's SGD starts its buffer with the Euclidean gradient."""
     geoopt = pytest.importorskip("geoopt")
     m, x, target = Poincare(c), points(Poincare(c), seed=1, c=c), points(Poincare(c), seed=2, c=c)
-    p, q = nn.Parameter(x.clone()), geoopt.ManifoldParameter(x.clone(), manifold=geoopt.PoincareBallExact(c=torch.tensor(c, dtype=torch.float64)))
+    p, q = (
+        nn.Parameter(x.clone()),
+        geoopt.ManifoldParameter(x.clone(), manifold=geoopt.PoincareBallExact(c=torch.tensor(c, dtype=torch.float64))),
+    )
     ours = optimizer(group([p], m), lr=0.03, **options)
     theirs = getattr(geoopt.optim, optimizer.__name__)([q], lr=0.03, **options)
     for _ in range(STEPS):

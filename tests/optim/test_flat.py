@@ -66,7 +66,10 @@ def test_a_product_of_flat_factors_is_flat(options):
     x = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     a, b = nn.Parameter(x.clone()), nn.Parameter(x.clone())
     flat = Product((Euclidean(), 2), (Euclidean(), 4))
-    ours, torchs = RiemannianAdam([{"params": [a], "manifold": flat}], lr=0.1, **options), torch.optim.Adam([b], lr=0.1, **options)
+    ours, torchs = (
+        RiemannianAdam([{"params": [a], "manifold": flat}], lr=0.1, **options),
+        torch.optim.Adam([b], lr=0.1, **options),
+    )
     for _ in range(STEPS):
         for p, optimizer in ((a, ours), (b, torchs)):
             p.grad = (p.detach() ** 3 - p.detach()).clone()

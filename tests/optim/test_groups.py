@@ -15,13 +15,19 @@ class Everything(nn.Module):
         self.one, self.two, self.other = Embedding(5, 4, a), Embedding(6, 4, a), Embedding(7, 4, b)
         self.linear, self.head = Linear(4, 4, a, out_manifold=b), Classifier(4, 3, b)
         self.norm, self.residual = RMSNorm(4, a), Residual(4, a)
-        self.conv, self.batch_norm, self.table_bias = nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4), nn.Parameter(torch.zeros(4, 4))
+        self.conv, self.batch_norm, self.table_bias = (
+            nn.Conv1d(4, 4, 3),
+            nn.BatchNorm1d(4),
+            nn.Parameter(torch.zeros(4, 4)),
+        )
         self.scale = nn.Parameter(torch.ones(1))
 
 
 def where(groups):
     """id -> "decayed", "alone" or the manifold"""
-    return {id(p): g.get("manifold") or ("decayed" if g["weight_decay"] else "alone") for g in groups for p in g["params"]}
+    return {
+        id(p): g.get("manifold") or ("decayed" if g["weight_decay"] else "alone") for g in groups for p in g["params"]
+    }
 
 
 def test_every_parameter_once_where_it_belongs():

@@ -10,7 +10,9 @@ from horosphere.geometry import Lorentz
 from tests.optim.samples import make_net, train
 from tests.optim.sharded import PROCESSES, STEPS, make, optimizer_of, trained, whole, work
 
-pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo"
+)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,12 @@ def test_the_best_mean_is_in_colour(better, best):
 
 def test_a_geometry_whose_seeds_all_failed_keeps_its_row(tmp_path):
     failed = [float("nan")] * 2
-    draw_comparison(NAMES, {"score": [failed] * 3, "rank": [[1.0, 2.0], failed, []]}, {"score": "high", "rank": "low"}, tmp_path / "a.svg")
+    draw_comparison(
+        NAMES,
+        {"score": [failed] * 3, "rank": [[1.0, 2.0], failed, []]},
+        {"score": "high", "rank": "low"},
+        tmp_path / "a.svg",
+    )
     assert (tmp_path / "a.svg").exists()
 
 

@@ -50,7 +50,9 @@ def test_arcs_step_evenly_from_end_to_end():
     a, b = disk_points(50), disk_points(50)
     arc = geodesic_arc(a, b, 9)
     np.testing.assert_allclose(arc[:, [0, -1]], np.stack([a, b], 1), rtol=0, atol=1e-15)
-    np.testing.assert_allclose(disk_distance(arc[:, 1:], arc[:, :-1]), np.tile(disk_distance(a, b)[:, None] / 8, 8), rtol=1e-9)
+    np.testing.assert_allclose(
+        disk_distance(arc[:, 1:], arc[:, :-1]), np.tile(disk_distance(a, b)[:, None] / 8, 8), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,9 @@ def test_ten_dimensions_keep_the_radius():
     m = Lorentz(c=2.0)
     x = m.lift(torch.randn(60, 10))
     position, note = layout(x, m)
-    np.testing.assert_allclose(2 * np.arctanh(np.linalg.norm(position, axis=-1)) / np.sqrt(2), m.dist0(x).numpy(), rtol=1e-4)
+    np.testing.assert_allclose(
+        2 * np.arctanh(np.linalg.norm(position, axis=-1)) / np.sqrt(2), m.dist0(x).numpy(), rtol=1e-4
+    )
     assert note.startswith("radius exact, angle projected from 10 dimensions (")
 
 

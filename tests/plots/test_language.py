@@ -43,7 +43,9 @@ def ricci(shift=0.0):
 
 
 LOAD = expert_load(torch.tensor([[10, 20, 30, 40], [25, 25, 25, 25]]))
-CURVATURES = [ExpertCurvature(layer, torch.tensor([0.1, 1.0, 0.5]), torch.tensor([0.2, 0.7, 0.5]), routed=2) for layer in (1, 2)]
+CURVATURES = [
+    ExpertCurvature(layer, torch.tensor([0.1, 1.0, 0.5]), torch.tensor([0.2, 0.7, 0.5]), routed=2) for layer in (1, 2)
+]
 DISTANCE = torch.tensor([[1.0, 2, 3], [4, 5, 9]])
 
 
@@ -53,7 +55,13 @@ def stats(mixture=True):
 
 
 def a_study(mixture=True):
-    return TokenStudy(LABELS, {"helm": radius(), "twin": radius(1, sign=1)}, {"helm": stats(mixture), "twin": stats(False)}, ricci(), ricci(0.1))
+    return TokenStudy(
+        LABELS,
+        {"helm": radius(), "twin": radius(1, sign=1)},
+        {"helm": stats(mixture), "twin": stats(False)},
+        ricci(),
+        ricci(0.1),
+    )
 
 
 def texts(axes):
@@ -70,7 +78,11 @@ def test_a_twin_is_dashed_in_the_colour_of_its_model():
     assert (a.get_linestyle(), b.get_linestyle(), flat.get_linestyle()) == ("-", "-", "--")
     assert a.get_color() == flat.get_color() != b.get_color()
     assert flat.get_xydata().tolist() == [[1, 3.0], [2, 1.25]]
-    assert [text.get_text().split() for text in axes.get_legend().get_texts()] == [["a", "2.000"], ["b", "2.500"], ["flat", "a", "1.250"]]
+    assert [text.get_text().split() for text in axes.get_legend().get_texts()] == [
+        ["a", "2.000"],
+        ["b", "2.500"],
+        ["flat", "a", "1.250"],
+    ]
 
 
 def test_more_runs_than_colours_and_a_run_of_one_evaluation():
@@ -107,7 +119,11 @@ def test_ticks_are_plain_text():
     """Math is off, so that a label may hold a dollar sign: ticks that come as math would show their source."""
     for figure in (draw_token_radius({"helm": radius()}, LABELS), draw_curvatures(CURVATURES)):
         figure.draw_without_rendering()
-        ticks = [t.get_text() for axes in figure.axes for t in (*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both"))]
+        ticks = [
+            t.get_text()
+            for axes in figure.axes
+            for t in (*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both"))
+        ]
         assert any(ticks)
         assert not any("$" in tick for tick in ticks)
 
@@ -117,7 +133,9 @@ def test_experts_go_from_hollow_to_full():
     dots = axes.collections
     starts, ends = dots[::2], dots[1::2]
     for found, mark in ((starts, "start"), (ends, "learned")):
-        np.testing.assert_allclose([d.get_offsets()[0][0] for d in found], [c for layer in CURVATURES for c in getattr(layer, mark).tolist()])
+        np.testing.assert_allclose(
+            [d.get_offsets()[0][0] for d in found], [c for layer in CURVATURES for c in getattr(layer, mark).tolist()]
+        )
     assert all(tuple(d.get_facecolor()[0]) == to_rgba(language.PAPER) for d in starts)
     assert not any(tuple(d.get_facecolor()[0]) == to_rgba(language.PAPER) for d in ends)
     assert [to_hex(d.get_facecolor()[0]) == language.INK for d in ends] == [False, False, True] * 2  # the shared ones
@@ -135,7 +153,10 @@ def test_load_in_units_of_the_fair_share():
 
 def test_every_head_is_a_dot():
     axes = draw_attention_distance({"helm": DISTANCE, "twin": DISTANCE + 1}, length=17).axes[0]
-    assert [d.get_offsets()[:, 1].tolist() for d in axes.collections] == [DISTANCE.flatten().tolist(), (DISTANCE + 1).flatten().tolist()]
+    assert [d.get_offsets()[:, 1].tolist() for d in axes.collections] == [
+        DISTANCE.flatten().tolist(),
+        (DISTANCE + 1).flatten().tolist(),
+    ]
     assert axes.lines[0].get_ydata().tolist() == [2, 6]
     assert axes.lines[2].get_ydata()[0] == 4  # (17 - 1)/4
     assert len(draw_attention_distance({"helm": DISTANCE}).axes[0].lines) == 1
@@ -154,7 +175,11 @@ def test_pictures_fit_a_page_and_can_be_read():
     for figure in drawn:
         assert figure.get_figwidth() * 96 <= 900
         assert render(figure, dpi=40).startswith(b"\x89PNG")
-        sizes = [t.get_fontsize() for axes in figure.axes for t in (*axes.texts, *axes.get_xticklabels(), axes.xaxis.label, axes.yaxis.label)]
+        sizes = [
+            t.get_fontsize()
+            for axes in figure.axes
+            for t in (*axes.texts, *axes.get_xticklabels(), axes.xaxis.label, axes.yaxis.label)
+        ]
         assert min(sizes) >= 8
 
 
@@ -172,7 +197,11 @@ def a_run(name, bits, twin_of=None):
 
 @pytest.mark.parametrize(
     ("curved", "flat", "said"),
-    [(1.5, 1.75, "beats its flat twin Flat by 0.250"), (1.75, 1.5, "loses to its flat twin Flat by 0.250"), (1.5, 1.5001, "are level")],
+    [
+        (1.5, 1.75, "beats its flat twin Flat by 0.250"),
+        (1.75, 1.5, "loses to its flat twin Flat by 0.250"),
+        (1.5, 1.5001, "are level"),
+    ],
 )
 def test_the_verdict_goes_by_the_numbers(curved, flat, said):
     duel = Duel(a_run("Helm", curved), a_run("Flat", flat))
@@ -185,9 +214,17 @@ def test_the_verdict_goes_by_the_numbers(curved, flat, said):
 
 
 def test_a_run_is_read_from_its_folder(tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"parameters": 77, "length": 10}, "training": {"batch": 4}}))
-    lines = [{"step": 5, "loss": 3.0, "seconds": 1.5}, {"step": 5, "eval_bits_per_byte": 2.5}, {"step": 10, "eval_bits_per_byte": 2.0}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"step": 10, "seconds": 3.0}]))
+    (tmp_path / "run.json").write_text(
+        json.dumps({"recipe": {"parameters": 77, "length": 10}, "training": {"batch": 4}})
+    )
+    lines = [
+        {"step": 5, "loss": 3.0, "seconds": 1.5},
+        {"step": 5, "eval_bits_per_byte": 2.5},
+        {"step": 10, "eval_bits_per_byte": 2.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in [*lines, {"step": 10, "seconds": 3.0}])
+    )
     found = LanguageRun.read("helm", tmp_path, "text", twin_of="other")
     assert found == LanguageRun("helm", 77, Curve([200, 400], [2.5, 2.0], "other"), 3.0, "text")
 
@@ -217,14 +254,19 @@ def test_the_caption_follows_the_sign():
 
 
 def test_a_study_as_a_page_or_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(report_module, "render", lambda figure, **_: b"a picture")  # pictures take seconds, and are tested above
+    monkeypatch.setattr(
+        report_module, "render", lambda figure, **_: b"a picture"
+    )  # pictures take seconds, and are tested above
     study = a_study()
     save_study(study, tmp_path / "tokens.html")
     html = (tmp_path / "tokens.html").read_text(encoding="utf-8")
     assert f"{study.radius['helm'].correlation:+.2f}" in html
     save_study(study, tmp_path / "folder")
     names = {"token-radius", "expert-curvatures", "expert-load", "attention-distance", "ricci"}
-    assert {path.name for path in (tmp_path / "folder").iterdir()} == {"report.html", *(f"{name}.png" for name in names)}
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {
+        "report.html",
+        *(f"{name}.png" for name in names),
+    }
     for out in ("tokens.html", "folder"):
         with pytest.raises(UserError, match="exists already"):
             require_page_place(tmp_path / out)

@@ -37,7 +37,12 @@ def report():
     report.facts({NASTY: NASTY, "nodes": 882})
     report.section(NASTY)
     report.text(f"{NASTY}\n\nsecond")
-    report.table(["geometry", "mAP ↑", NASTY], [["lorentz", "0.93 ± 0.01", NASTY], ["euclidean", "—", "x"]], highlight=0, caption=NASTY)
+    report.table(
+        ["geometry", "mAP ↑", NASTY],
+        [["lorentz", "0.93 ± 0.01", NASTY], ["euclidean", "—", "x"]],
+        highlight=0,
+        caption=NASTY,
+    )
     report.figure(Figure(figsize=(1, 1)), NASTY, f'" onerror="{NASTY}')
     return report
 

@@ -27,7 +27,11 @@ def test_a_figure_is_drawn_from_runs_that_fill_it(name):
     drawn = [axes for axes in figure.axes if axes.lines or axes.collections]
     assert drawn
     figure.savefig(BytesIO())  # places the ticks
-    labels = [label.get_text() for axes in drawn for label in [*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both")]]
+    labels = [
+        label.get_text()
+        for axes in drawn
+        for label in [*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both")]
+    ]
     assert not any("$" in label for label in labels)  # numbers, not the source of formulas
 
 
@@ -44,7 +48,9 @@ def test_published_points_stand_beside_ours():
 
 
 def test_figure_7_has_the_published_points_of_its_densities():
-    against_density, against_width = FIGURES["figure-7"](made(densities=(1.0, 1.811, 3.0), gammas=(-5 / 9,), widths=(10, 63, 100))).axes
+    against_density, against_width = FIGURES["figure-7"](
+        made(densities=(1.0, 1.811, 3.0), gammas=(-5 / 9,), widths=(10, 63, 100))
+    ).axes
     assert sum(line.get_fillstyle() == "none" for line in against_density.lines) == 1  # γ = -0.556
     assert sum(line.get_fillstyle() == "none" for line in against_width.lines) == 2  # 3.0 was not published
 
@@ -68,4 +74,8 @@ def test_readouts_side_by_side(tmp_path):
     panels = draw_readouts(both).axes
     assert len(panels) == 2  # the smallest and the largest γ
     assert [text.get_text().split()[0] for text in panels[0].get_legend().get_texts()] == ["dot", "lorentz"]
-    assert {path.name for path in draw_figures(both, tmp_path)} == {"figure-3.png", "figure-3-lorentz.png", "readouts.png"}
+    assert {path.name for path in draw_figures(both, tmp_path)} == {
+        "figure-3.png",
+        "figure-3-lorentz.png",
+        "readouts.png",
+    }

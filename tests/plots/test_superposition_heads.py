@@ -17,7 +17,9 @@ def legend(figure):
 
 
 def points(axes):
-    return np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections if len(collection.get_offsets()) > 1])
+    return np.concatenate(
+        [np.asarray(collection.get_offsets()) for collection in axes.collections if len(collection.get_offsets()) > 1]
+    )
 
 
 def test_the_law_of_width(tmp_path):
@@ -26,16 +28,22 @@ def test_the_law_of_width(tmp_path):
     assert (tmp_path / "fit.png").read_bytes() == render(figure)
     axes = figure.axes[0]
     assert legend(figure) == ["opt", "Qwen", "gpt2", "pythia"]
-    assert axes.get_title(loc="left").startswith(f"α = 0.91, 95% over models {fit.bootstrap[0]:.2f} to {fit.bootstrap[1]:.2f}")
+    assert axes.get_title(loc="left").startswith(
+        f"α = 0.91, 95% over models {fit.bootstrap[0]:.2f} to {fit.bootstrap[1]:.2f}"
+    )
     shown = points(axes)
-    above = fit.table.loss - np.array([fit.offsets[pair] for pair in zip(fit.table.family, fit.table.dataset, strict=True)])
+    above = fit.table.loss - np.array(
+        [fit.offsets[pair] for pair in zip(fit.table.family, fit.table.dataset, strict=True)]
+    )
     np.testing.assert_allclose(np.sort(shown[:, 1]), np.sort(above[above > 0]))
     assert f"{(above <= 0).sum()} of 108 losses below the offset not shown" in axes.get_title(loc="left")
 
 
 def test_few_sizes_have_no_band():
     widths = np.repeat([64, 128, 256.0], 2)
-    table = Losses(np.full(6, "a"), np.tile(["x", "y"], 3), widths, 9 / widths + np.tile([1, 2.0], 3), widths.astype(str))
+    table = Losses(
+        np.full(6, "a"), np.tile(["x", "y"], 3), widths, 9 / widths + np.tile([1, 2.0], 3), widths.astype(str)
+    )
     axes = draw_width_fit(fit_widths(table)).axes[0]
     assert "too few sizes for an interval" in axes.get_title(loc="left")
     assert len(axes.collections) == 1  # the points alone
@@ -46,8 +54,14 @@ def test_overlaps_stand_beside_the_published_ones():
     figure = draw_overlaps(heads)
     axes = figure.axes[0]
     np.testing.assert_allclose(points(axes)[:, 1], published("language-overlaps")["mean_square_overlap"])
-    drawn = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines if len(line.get_xdata()) == 1}
-    forms = {(float(head.dims), overlap.mean_square) for head in heads.values() for overlap in (head.raw, head.centred, head.trimmed)}
+    drawn = {
+        (float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines if len(line.get_xdata()) == 1
+    }
+    forms = {
+        (float(head.dims), overlap.mean_square)
+        for head in heads.values()
+        for overlap in (head.raw, head.centred, head.trimmed)
+    }
     assert drawn == forms
     assert f"wide   {heads['wide'].raw.times_isotropic:.3g} times isotropic" in legend(figure)
     isotropic = axes.lines[-1]

@@ -71,7 +71,10 @@ def test_an_undirected_graph_has_neighbours_and_no_depth():
 def test_a_graph_in_parts_says_what_was_measured():
     tree = binary_tree(2)
     parts = Graph([*tree.labels, "a", "b", "c"], np.concatenate([tree.edges, [[8, 7], [9, 7]]]))
-    assert "computed over all quadruples of nodes of the largest connected part, which has 70% of the nodes." in page(parts, seeds=1)[1]
+    assert (
+        "computed over all quadruples of nodes of the largest connected part, which has 70% of the nodes."
+        in page(parts, seeds=1)[1]
+    )
 
 
 def test_names_are_escaped():

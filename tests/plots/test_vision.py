@@ -21,7 +21,16 @@ from horosphere.plots import vision
 from horosphere.plots.explain import add_explanation, explain, look, pictures, tree_rows
 from horosphere.plots.report import Report
 from horosphere.plots.style import BRANCHES, render
-from horosphere.plots.vision import blend, draw_clusters, draw_coarse_to_fine, draw_nodes, draw_tree, heat, palette, sharpen
+from horosphere.plots.vision import (
+    blend,
+    draw_clusters,
+    draw_coarse_to_fine,
+    draw_nodes,
+    draw_tree,
+    heat,
+    palette,
+    sharpen,
+)
 from horosphere.train.images import train_images
 from tests.data.pictures import write_npz
 from tests.train.tiny_images import small
@@ -134,7 +143,9 @@ def test_colours_are_told_apart(count):
     lab = vision._oklab(colors)
     distance = np.linalg.norm(lab[:, None] - lab, axis=-1) + 9 * np.eye(count)
     assert distance.min() > 0.06  # three times what is just seen
-    np.testing.assert_allclose(vision._oklab(np.eye(3)), [[0.628, 0.225, 0.126], [0.866, -0.234, 0.179], [0.452, -0.032, -0.312]], atol=1e-3)
+    np.testing.assert_allclose(
+        vision._oklab(np.eye(3)), [[0.628, 0.225, 0.126], [0.866, -0.234, 0.179], [0.452, -0.032, -0.312]], atol=1e-3
+    )
 
 
 def test_sharper_shares_keep_their_order_and_decided_ones_stay():
@@ -211,7 +222,9 @@ def test_numbers_of_the_tree():
     assert middle.to_origin == pytest.approx(m.dist0(points[8:12]).mean().item(), rel=1e-4)
     assert [row[0] for row in tree_rows(tree)] == ["top", "2", "leaves"]
     assert tree_rows(tree)[0][4] == "—"
-    assert tree_numbers(mapper(leaves=2, levels=2).hierarchy(torch.randn(1, 3, 16, 16)))[0].to_others is None  # one node at the top
+    assert (
+        tree_numbers(mapper(leaves=2, levels=2).hierarchy(torch.randn(1, 3, 16, 16)))[0].to_others is None
+    )  # one node at the top
 
 
 @pytest.mark.parametrize("m", [Lorentz(c=0.5), Lorentz(c=4.0), Euclidean()])
@@ -244,7 +257,8 @@ def inches(figure, axes):
 
 
 @pytest.mark.parametrize(
-    ("leaves", "levels", "size"), [(32, 4, (16, 16)), (8, 3, (16, 24)), (8, 2, (24, 16)), (2, 2, (16, 16)), (48, 2, (16, 16)), (32, 6, (16, 16))]
+    ("leaves", "levels", "size"),
+    [(32, 4, (16, 16)), (8, 3, (16, 24)), (8, 2, (24, 16)), (2, 2, (16, 16)), (48, 2, (16, 16)), (32, 6, (16, 16))],
 )
 def test_the_tree_stands_level_by_level_and_nothing_overlaps(leaves, levels, size):
     tree = mapper(leaves=leaves, levels=levels).hierarchy(torch.randn(1, 3, *size))
@@ -254,7 +268,9 @@ def test_the_tree_stands_level_by_level_and_nothing_overlaps(leaves, levels, siz
     boxes = [inches(figure, axes) for axes in panels(figure)]
     width, height = figure.get_size_inches()
     assert all(left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes)
-    apart = [a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1] for i, a in enumerate(boxes) for b in boxes[:i]]
+    apart = [
+        a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1] for i, a in enumerate(boxes) for b in boxes[:i]
+    ]
     assert all(apart)
     assert not overlapping(figure)
     assert set(node_names(tree.parents)) <= set(words(figure))
@@ -317,7 +333,15 @@ def run(tmp_path_factory):
     """A trained Hi-Mapper around an HCFormer: both kinds of pictures."""
     folder = tmp_path_factory.mktemp("explain")
     data = write_npz(folder / "data.npz")
-    settings = ["steps=2", "eval_every=none", "window_centres=4,1,1,0", "tree.leaves=4", "tree.levels=2", "tree.width=8", "tree.heads=2"]
+    settings = [
+        "steps=2",
+        "eval_every=none",
+        "window_centres=4,1,1,0",
+        "tree.leaves=4",
+        "tree.levels=2",
+        "tree.width=8",
+        "tree.heads=2",
+    ]
     train_images(small(data, *settings), folder / "run", quiet=True, device="cpu")
     return folder / "run"
 
@@ -348,7 +372,9 @@ def test_a_run_and_a_picture_become_a_folder(run, image, tmp_path):
     assert found.answers == sorted(found.answers, key=lambda answer: -answer[1])
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 7
-    assert all(heading in page for heading in ("street.png", "The answer", "Clusters, coarse to fine", "The tree of parts"))
+    assert all(
+        heading in page for heading in ("street.png", "The answer", "Clusters, coarse to fine", "The tree of parts")
+    )
     assert all(caption.endswith(".") for *_, caption in pictures(found))
     with pytest.raises(UserError, match="exists already"):
         explain(run, image, tmp_path / "out")
@@ -391,7 +417,12 @@ def test_mistakes_are_named_and_nothing_is_written(run, image, tmp_path, monkeyp
         (run, ".", {}, "no such picture"),
         ("absent", image, {}, "^absent: no folder made by `horosphere train`"),
         ("hcformer-nano-32", image, {}, "^hcformer-nano-32: a recipe, not a run"),
-        ("hcformer-nana", image, {"random_weights": True}, "^hcformer-nana: no recipe of a model of pictures.*hcformer-nano-32"),
+        (
+            "hcformer-nana",
+            image,
+            {"random_weights": True},
+            "^hcformer-nana: no recipe of a model of pictures.*hcformer-nano-32",
+        ),
         ("helm-d-tiny", image, {"random_weights": True}, "^helm-d-tiny: no recipe of a model of pictures"),
     ]
     for model, picture, more, message in cases:

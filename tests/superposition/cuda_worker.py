@@ -32,7 +32,9 @@ def batch(toy: Toy, step: int) -> Tensor:
 def reference(toy: Toy, steps: int) -> tuple[dict[str, Tensor], float]:
     """The state after so many steps of the dense loss by autograd, first decay, then Adam; and the mean loss on the way."""
     W, b = (tensor.requires_grad_() for tensor in initial(toy))
-    state = {name: torch.zeros_like(W if name[0] == "W" else b) for name in ("W_mean", "W_square", "b_mean", "b_square")}
+    state = {
+        name: torch.zeros_like(W if name[0] == "W" else b) for name in ("W_mean", "W_square", "b_mean", "b_square")
+    }
     total = 0.0
     for step in range(steps):
         value = loss(batch(toy, step), W, b, toy.readout)
@@ -41,10 +43,15 @@ def reference(toy: Toy, steps: int) -> tuple[dict[str, Tensor], float]:
         factor = SCHEDULE.factor(step)
         with torch.no_grad():
             W.copy_(decay(W, toy.lr * factor, toy.gamma))
-            for name, parameter, gradient, rate in zip("Wb", (W, b), gradients, (toy.lr, toy.rate_of_bias), strict=True):
+            for name, parameter, gradient, rate in zip(
+                "Wb", (W, b), gradients, (toy.lr, toy.rate_of_bias), strict=True
+            ):
                 state[f"{name}_mean"].lerp_(gradient, 0.1)
                 state[f"{name}_square"].lerp_(gradient.square(), 0.001)
-                mean, square = state[f"{name}_mean"] / (1 - 0.9 ** (step + 1)), state[f"{name}_square"] / (1 - 0.999 ** (step + 1))
+                mean, square = (
+                    state[f"{name}_mean"] / (1 - 0.9 ** (step + 1)),
+                    state[f"{name}_square"] / (1 - 0.999 ** (step + 1)),
+                )
                 parameter -= rate * factor * mean / (square.sqrt() + 1e-8)
     return {**state, "W": W.detach(), "b": b.detach()}, total / steps
 
@@ -55,7 +62,9 @@ def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
     assert_close(found / scale, expected / scale, atol=tolerance, rtol=0)
 
 
-def compare(runs: list[Toy], steps: int, tolerance: float, precision: str = "fp32", names: tuple[str, ...] = cuda.STATE) -> None:
+def compare(
+    runs: list[Toy], steps: int, tolerance: float, precision: str = "fp32", names: tuple[str, ...] = cuda.STATE
+) -> None:
     group = cuda.CudaGroup(runs, SCHEDULE, DEVICE, precision)
     group.advance(steps)
     state, losses = group.state(), group.losses()
@@ -162,11 +171,25 @@ def memory() -> None:
         for precision in cuda.PRECISIONS:
             group = cuda.CudaGroup(runs, SCHEDULE, DEVICE, precision)
             taken = [*group._streams.at.values(), *(tensor for part in group._parts for tensor in part.at.values())]
-            assert cuda.memory(runs, SCHEDULE, precision) == sum(tensor.numel() * tensor.element_size() for tensor in taken)
+            assert cuda.memory(runs, SCHEDULE, precision) == sum(
+                tensor.numel() * tensor.element_size() for tensor in taken
+            )
 
 
 if __name__ == "__main__":
-    for check in (sampler, gradient, training, wide, minkowski, always_on, dense, half_precision, resume, overflow, memory):
+    for check in (
+        sampler,
+        gradient,
+        training,
+        wide,
+        minkowski,
+        always_on,
+        dense,
+        half_precision,
+        resume,
+        overflow,
+        memory,
+    ):
         try:
             check()
         except AssertionError as error:

@@ -5,7 +5,17 @@ from itertools import product
 WIDTHS = (10, 15, 25, 39, 63, 100)
 
 
-def made(laws=("power:1",), gammas=(-5 / 9, 1 / 3), densities=(1.0,), widths=WIDTHS, seeds=2, n=1000, bias="normal", readout="dot", alpha_m=1.0):
+def made(
+    laws=("power:1",),
+    gammas=(-5 / 9, 1 / 3),
+    densities=(1.0,),
+    widths=WIDTHS,
+    seeds=2,
+    n=1000,
+    bias="normal",
+    readout="dot",
+    alpha_m=1.0,
+):
     """loss = (1 + seed/10)·E/m^α_m"""
     return [
         {

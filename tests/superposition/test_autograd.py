@@ -39,7 +39,9 @@ def test_is_adam_after_decay(readout, gamma):
 
 @pytest.mark.parametrize("readout", READOUTS)
 def test_learns(readout):
-    group = AutogradGroup([Toy(n=20, m=8, law="power:1", gamma=-0.2, readout=readout, lr=0.05)], Schedule(steps=150, batch=128, warmup=5))
+    group = AutogradGroup(
+        [Toy(n=20, m=8, law="power:1", gamma=-0.2, readout=readout, lr=0.05)], Schedule(steps=150, batch=128, warmup=5)
+    )
     group.advance(10)
     before = group.losses()[0]
     group.advance(140)

@@ -17,11 +17,25 @@ SHIFTS = {"half of the outputs are on": 0.0, "few are": -1.5, "none can be": -50
 
 def fast_gradient(W, b, batches, readout):
     """Loss, dW (n, m), db of the compiled kernels in the dtype of W"""
-    _, starts, local, values, _, distinct = cpu._sort(batches.n, batches.rows, batches.starts, batches.features, batches.values)
+    _, starts, local, values, _, distinct = cpu._sort(
+        batches.n, batches.rows, batches.starts, batches.features, batches.values
+    )
     columns = W.T.contiguous().numpy()
     dW, db = np.empty_like(columns), np.empty_like(b.numpy())
     room = cpu._room(columns, len(distinct))
-    value = cpu._gradient(columns, b.numpy(), starts, local, values.astype(columns.dtype), distinct, PRODUCTS[readout], batches.size, dW, db, room)
+    value = cpu._gradient(
+        columns,
+        b.numpy(),
+        starts,
+        local,
+        values.astype(columns.dtype),
+        distinct,
+        PRODUCTS[readout],
+        batches.size,
+        dW,
+        db,
+        room,
+    )
     return torch.tensor(value, dtype=W.dtype), torch.from_numpy(dW.T.copy()), torch.from_numpy(db)
 
 
@@ -81,7 +95,11 @@ def test_group_equals_autograd():
 
 
 RUNS = [
-    Toy(n=300, m=m, law=law, gamma=gamma, seed=seed) for law in ("power:1", "uniform") for seed in (0, 1) for gamma in (-0.5, 0.3) for m in (3, 20)
+    Toy(n=300, m=m, law=law, gamma=gamma, seed=seed)
+    for law in ("power:1", "uniform")
+    for seed in (0, 1)
+    for gamma in (-0.5, 0.3)
+    for m in (3, 20)
 ]
 
 
@@ -100,7 +118,9 @@ def test_threads_company_and_pieces_change_nothing():
     assert same(whole.state(), pieces.state())
     alone = CompiledGroup(RUNS[5:6], schedule)
     alone.advance(40)
-    assert all(torch.equal(alone.state()[f"{name}.0"], whole.state()[f"{name}.5"]) for name in ("W", "b", "W_mean", "b_square"))
+    assert all(
+        torch.equal(alone.state()[f"{name}.0"], whole.state()[f"{name}.5"]) for name in ("W", "b", "W_mean", "b_square")
+    )
 
 
 def test_state_continues_exactly():

@@ -6,7 +6,19 @@ from tests.interpreter import checked, require_triton
 
 require_triton()
 
-CHECKS = ["sampler", "gradient", "training", "wide", "minkowski", "always_on", "dense", "half_precision", "resume", "overflow", "memory"]
+CHECKS = [
+    "sampler",
+    "gradient",
+    "training",
+    "wide",
+    "minkowski",
+    "always_on",
+    "dense",
+    "half_precision",
+    "resume",
+    "overflow",
+    "memory",
+]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,9 @@ def test_too_few_rows_have_no_overlap():
 @pytest.mark.parametrize("m", [2, 5, 17])
 def test_a_simplex_attains_the_welch_bound(m):
     n = m + 1
-    vectors = torch.linalg.qr(torch.cat([torch.ones(n, 1), torch.randn(n, m)], 1).double())[0][:, 1:]  # rows: a simplex in the plane across (1 … 1)
+    vectors = torch.linalg.qr(torch.cat([torch.ones(n, 1), torch.randn(n, m)], 1).double())[0][
+        :, 1:
+    ]  # rows: a simplex in the plane across (1 … 1)
     mean, variance = overlaps(vectors)
     assert mean == pytest.approx(welch(n, m))
     assert mean == pytest.approx(1 / m**2)

@@ -21,7 +21,10 @@ def made(alpha=0.8, scale=200.0, widths=WIDTHS, noise=0.0, seed=0, families=("a"
     for i, family in enumerate(families):
         for m in widths:
             off = noise * random.standard_normal()
-            rows += [(family, dataset, m, scale * m**-alpha + 1 + i + 0.3 * j + off, f"{family}{m:g}") for j, dataset in enumerate(datasets)]
+            rows += [
+                (family, dataset, m, scale * m**-alpha + 1 + i + 0.3 * j + off, f"{family}{m:g}")
+                for j, dataset in enumerate(datasets)
+            ]
     return Losses(*map(np.array, zip(*rows, strict=True)))
 
 
@@ -62,7 +65,9 @@ def test_seeds_bound_the_exponent():
     fit = power_law(WIDTHS, WIDTHS**-1.0 * np.exp(noise))
     each = [power_law(WIDTHS, np.exp(row) / WIDTHS).exponent for row in noise]
     assert fit.exponent == pytest.approx(np.mean(each))
-    assert (fit.high - fit.low) / 2 == pytest.approx(2.2 * np.std(each, ddof=1) / math.sqrt(12), rel=0.1)  # 2.2: Student's, 11 degrees of freedom
+    assert (fit.high - fit.low) / 2 == pytest.approx(
+        2.2 * np.std(each, ddof=1) / math.sqrt(12), rel=0.1
+    )  # 2.2: Student's, 11 degrees of freedom
     assert fit.how == "bootstrap over 12 seeds"
     assert fit == power_law(WIDTHS, WIDTHS**-1.0 * np.exp(noise))
     assert "too few" in power_law(WIDTHS, np.exp(noise[:3])).how
@@ -118,7 +123,9 @@ def test_the_published_language_models(fit):
 
 def test_parameters_predict_worse_than_width(table):
     counted = dataclasses.replace(table, parameters=np.array([parameters(model) for model in table.model]))
-    assert fit_widths(counted, bootstrap=1).left_out == pytest.approx({"1/m": 0.086, "1/m^α": 0.092, "1/N^α": 0.123}, abs=2e-3)
+    assert fit_widths(counted, bootstrap=1).left_out == pytest.approx(
+        {"1/m": 0.086, "1/m^α": 0.092, "1/N^α": 0.123}, abs=2e-3
+    )
 
 
 def test_chinchilla():
@@ -156,7 +163,9 @@ def test_the_law_that_made_the_losses_is_found(alpha):
 
 def test_the_unit_of_width_does_not_matter():
     table = made(noise=0.02)
-    plain, scaled = (fit_widths(dataclasses.replace(table, width=table.width * times), bootstrap=10) for times in (1, 7))
+    plain, scaled = (
+        fit_widths(dataclasses.replace(table, width=table.width * times), bootstrap=10) for times in (1, 7)
+    )
     assert scaled.exponent == pytest.approx(plain.exponent, rel=1e-6)
     assert scaled.scale == pytest.approx(plain.scale * 7**plain.exponent, rel=1e-5)
     assert scaled.profile == pytest.approx(plain.profile, rel=1e-4)
@@ -181,7 +190,9 @@ def test_the_bootstrap_depends_on_its_seed_only(table, fit):
 
 def test_models_are_drawn_whole():
     """A dataset said four times tells no more about models than said once: the profile believes it, the bootstrap does not."""
-    once, often = (fit_widths(made(noise=0.03, datasets=datasets), bootstrap=200) for datasets in (("x",), ("x", "y", "z", "w")))
+    once, often = (
+        fit_widths(made(noise=0.03, datasets=datasets), bootstrap=200) for datasets in (("x",), ("x", "y", "z", "w"))
+    )
     assert np.ptp(often.bootstrap) == pytest.approx(np.ptp(once.bootstrap), rel=1e-3)
     assert np.ptp(often.profile) < 0.7 * np.ptp(once.profile)
 
@@ -200,7 +211,11 @@ def test_the_interval_holds_a_new_model_about_as_often_as_it_says():
 
 
 def test_predictions_say_how_sure_they_are(fit):
-    within, beyond, few = predict(fit, 3000, "opt", "c4"), predict(fit, 90_000, "opt", "c4"), predict(fit, 1000, "gpt2", "pile")
+    within, beyond, few = (
+        predict(fit, 3000, "opt", "c4"),
+        predict(fit, 90_000, "opt", "c4"),
+        predict(fit, 1000, "gpt2", "pile"),
+    )
     assert within.loss == pytest.approx(fit.scale * 3000**-fit.exponent + fit.offsets["opt", "c4"])
     assert all(p.low < p.loss < p.high for p in (within, beyond, few))
     assert "extrapolation" not in within.note
@@ -224,7 +239,9 @@ def test_no_interval_where_no_model_can_be_left_out():
     widths = {"a": WIDTHS[:3], "b": WIDTHS[3:4], "c": WIDTHS[4:5]}
     parts = [made(widths=own, families=(name,), datasets=("x",)) for name, own in widths.items()]
     fields = [field.name for field in dataclasses.fields(Losses) if field.name != "parameters"]
-    fit = fit_widths(Losses(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields)), bootstrap=10)
+    fit = fit_widths(
+        Losses(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields)), bootstrap=10
+    )
     assert fit.sizes == 5
     assert math.isnan(fit.left_out["1/m"])
     assert predict(fit, 4096, "b", "x").low is None
@@ -264,7 +281,10 @@ def test_losses_that_grow_have_no_law():
 
 def test_a_file_of_losses(tmp_path):
     file = tmp_path / "losses.csv"
-    file.write_text("family, dataset, m, loss, N\na, x, 64, 3.5, 1e6\na, y, 64, 3.6, 1e6\na, x, 128, 3.0, 4e6\n", encoding="utf-8-sig")
+    file.write_text(
+        "family, dataset, m, loss, N\na, x, 64, 3.5, 1e6\na, y, 64, 3.6, 1e6\na, x, 128, 3.0, 4e6\n",
+        encoding="utf-8-sig",
+    )
     table = read_losses(file)
     assert table.model.tolist() == ["a 64", "a 64", "a 128"]
     assert table.loss.tolist() == [3.5, 3.6, 3.0]

@@ -18,7 +18,12 @@ def test_decreasing_positive_and_scaled(law, density):
 
 def test_formulas():
     i = np.arange(1, 51)
-    for law, weight in (("power:1.5", i**-1.5), ("exponential:7", np.exp(-i / 7)), ("linear", 51.0 - i), ("uniform", np.ones(50))):
+    for law, weight in (
+        ("power:1.5", i**-1.5),
+        ("exponential:7", np.exp(-i / 7)),
+        ("linear", 51.0 - i),
+        ("uniform", np.ones(50)),
+    ):
         np.testing.assert_allclose(frequencies(law, 50, 0.9), 0.9 * weight / weight.sum(), rtol=1e-12)
 
 
@@ -66,7 +71,10 @@ def test_bad_counts(tmp_path, content, complaint):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("law", ["zipf", "power", "power:x", "power:nan", "power:-1", "exponential:0", "linear:2", "counts", "counts:/none/such"])
+@pytest.mark.parametrize(
+    "law",
+    ["zipf", "power", "power:x", "power:nan", "power:-1", "exponential:0", "linear:2", "counts", "counts:/none/such"],
+)
 def test_bad_laws(law):
     with pytest.raises(UserError, match=law.split(":")[0]):
         frequencies(law, 10, 1.0)

@@ -17,7 +17,14 @@ from horosphere.superposition.heads import head, head_counts, head_geometry
 transformers = pytest.importorskip("transformers")
 SIZES = {"vocab_size": 48, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 HELM = {**SIZES, "head_dim": 8}
-OPT = {"vocab_size": 48, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 32, "do_layer_norm_before": False}
+OPT = {
+    "vocab_size": 48,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "ffn_dim": 32,
+    "do_layer_norm_before": False,
+}
 
 
 def build(kind):
@@ -29,7 +36,9 @@ def build(kind):
         "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**SIZES)),
         "llama tied": lambda: t.LlamaForCausalLM(t.LlamaConfig(**SIZES, tie_word_embeddings=True)),
         "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(**SIZES, tie_word_embeddings=True)),
-        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(vocab_size=48, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)),
+        "gpt2": lambda: t.GPT2LMHeadModel(
+            t.GPT2Config(vocab_size=48, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+        ),
         "opt": lambda: t.OPTForCausalLM(t.OPTConfig(**OPT, word_embed_proj_dim=16)),
         "opt projected": lambda: t.OPTForCausalLM(t.OPTConfig(**OPT, word_embed_proj_dim=8)),
         "gpt_neox": lambda: t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**SIZES)),
@@ -65,7 +74,19 @@ def edit(file, change):
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
-KINDS = ["llama", "llama tied", "qwen2", "gpt2", "opt", "opt projected", "gpt_neox", "helm", "helm tied", "helm hyperplane", "helm flat"]
+KINDS = [
+    "llama",
+    "llama tied",
+    "qwen2",
+    "gpt2",
+    "opt",
+    "opt projected",
+    "gpt_neox",
+    "helm",
+    "helm tied",
+    "helm hyperplane",
+    "helm flat",
+]
 
 
 @pytest.mark.parametrize("shards", [False, True], ids=["one file", "shards"])
@@ -115,7 +136,8 @@ def test_old_names_and_silent_configurations(tmp_path):
     model = build("gpt2")
     model.save_pretrained(tmp_path)
     save_file(
-        {name.removeprefix("transformer."): t.detach().clone() for name, t in model.transformer.named_parameters()}, tmp_path / "model.safetensors"
+        {name.removeprefix("transformer."): t.detach().clone() for name, t in model.transformer.named_parameters()},
+        tmp_path / "model.safetensors",
     )
     edit(tmp_path / "config.json", lambda config: config.pop("tie_word_embeddings", None))
     found = head(tmp_path)
@@ -140,7 +162,9 @@ def test_a_run_under_way_is_read_from_its_last_checkpoint(tmp_path):
         head(tmp_path)
 
 
-@pytest.mark.parametrize("vocabulary", [{f"t{i}": i for i in range(30)}, [[f"t{i}", 0.0] for i in range(30)]], ids=["BPE", "Unigram"])
+@pytest.mark.parametrize(
+    "vocabulary", [{f"t{i}": i for i in range(30)}, [[f"t{i}", 0.0] for i in range(30)]], ids=["BPE", "Unigram"]
+)
 @pytest.mark.parametrize(("added", "known"), [([], 30), ([{"id": 2}, {"id": 33}], 34), ([{"id": 99}], 48)])
 def test_rows_that_no_token_has_are_dropped(tmp_path, vocabulary, added, known):
     model = build("llama")
@@ -194,7 +218,9 @@ def test_of_a_named_model_only_what_is_needed_is_fetched(hub):
 
 
 def test_a_hub_that_does_not_answer_is_named_in_one_line(hub):
-    with pytest.raises(UserError, match=r"hf:org/other: config\.json cannot be fetched \(there is no org/other, or no connection"):
+    with pytest.raises(
+        UserError, match=r"hf:org/other: config\.json cannot be fetched \(there is no org/other, or no connection"
+    ):
         head("hf:org/other")
     with pytest.raises(UserError, match=r"no config\.json"):
         head("hf:org/model")
@@ -328,7 +354,9 @@ def test_overlaps_are_those_of_all_pairs(monkeypatch, n, d, components, dtype, d
     assert found.centred.mean_square == pytest.approx(all_pairs(centred), rel=digits)
     assert found.trimmed.mean_square == pytest.approx(all_pairs(centred - centred @ axes.T @ axes), rel=100 * digits)
     assert found.effective_dims == pytest.approx(float(values.sum() ** 2 / values.square().sum()), rel=digits)
-    assert (found.norm_mean, found.norm_std) == pytest.approx((float(W.norm(dim=1).mean()), float(W.norm(dim=1).std(correction=0))), rel=digits)
+    assert (found.norm_mean, found.norm_std) == pytest.approx(
+        (float(W.norm(dim=1).mean()), float(W.norm(dim=1).std(correction=0))), rel=digits
+    )
     assert (found.raw.dims, found.trimmed.dims) == (d, d - (components or 1))
 
 
@@ -344,7 +372,9 @@ def test_rotations_change_nothing_and_lengths_not_the_raw_overlap():
 def test_known_frames():
     assert head_geometry(torch.eye(9)).raw.mean_square == pytest.approx(0, abs=1e-7)
     assert head_geometry(torch.ones(9, 4)).raw.mean_square == pytest.approx(1)
-    simplex = torch.eye(9, dtype=torch.float64) - 1 / 9  # nine vectors in eight dimensions: each pair at the Welch bound
+    simplex = (
+        torch.eye(9, dtype=torch.float64) - 1 / 9
+    )  # nine vectors in eight dimensions: each pair at the Welch bound
     assert head_geometry(simplex, dims=8).raw.mean_square == pytest.approx((9 - 8) / (8 * (9 - 1)))
     noise = head_geometry(torch.randn(5000, 64, generator=torch.Generator().manual_seed(0)))
     for overlap in (noise.raw, noise.centred, noise.trimmed):
@@ -356,7 +386,9 @@ def test_what_all_rows_share_is_gone_when_centred_and_trimmed():
     random = torch.Generator().manual_seed(0)
     isotropic = torch.randn(4000, 32, generator=random)
     shifted = isotropic + 2
-    stretched = shifted + 20 * torch.randn(4000, 1, generator=random) * torch.nn.functional.normalize(torch.randn(1, 32, generator=random))
+    stretched = shifted + 20 * torch.randn(4000, 1, generator=random) * torch.nn.functional.normalize(
+        torch.randn(1, 32, generator=random)
+    )
     assert head_geometry(shifted).raw.times_isotropic > 10
     assert head_geometry(shifted).centred.times_isotropic == pytest.approx(1, abs=0.02)
     assert head_geometry(stretched).centred.times_isotropic > 10

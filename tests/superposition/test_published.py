@@ -20,7 +20,9 @@ def test_figures_are_points_and_tables_columns():
     for name in ("language-losses", "language-overlaps", "chinchilla"):
         assert len({len(column) for column in published(name).values()}) == 1
     overlaps = published("language-overlaps")
-    np.testing.assert_allclose(overlaps["m"] * overlaps["mean_square_overlap"], overlaps["m_times_overlap"], rtol=2e-4, atol=0.005)
+    np.testing.assert_allclose(
+        overlaps["m"] * overlaps["mean_square_overlap"], overlaps["m_times_overlap"], rtol=2e-4, atol=0.005
+    )
 
 
 def test_figures_7a_and_7b_meet_where_the_readme_says():

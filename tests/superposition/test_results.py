@@ -27,7 +27,12 @@ def test_what_was_written_is_read_back(tmp_path):
 
 def test_settings_hold_all_widths_and_seeds():
     found = settings(made(laws=("power:1", "linear"), alpha_m=1.25))
-    assert [(s.law, round(s.gamma, 3)) for s in found] == [("power:1", -0.556), ("power:1", 0.333), ("linear", -0.556), ("linear", 0.333)]
+    assert [(s.law, round(s.gamma, 3)) for s in found] == [
+        ("power:1", -0.556),
+        ("power:1", 0.333),
+        ("linear", -0.556),
+        ("linear", 0.333),
+    ]
     for s in found:
         assert tuple(s.widths) == WIDTHS
         assert s.losses.shape == (2, len(WIDTHS))
@@ -84,16 +89,22 @@ def test_a_damaged_cell_is_named_with_its_line(tmp_path, column, text, complaint
     rows = made()
     rows[3][column] = text
     write(tmp_path / "results.csv", rows)
-    with pytest.raises(UserError, match="results.csv line 5: " + re.escape(complaint) + ".*; remove the line, or sweep again"):
+    with pytest.raises(
+        UserError, match="results.csv line 5: " + re.escape(complaint) + ".*; remove the line, or sweep again"
+    ):
         read_results([tmp_path])
 
 
-@pytest.mark.parametrize(("change", "cells"), [(lambda line: line[: line.index(",normal")], 5), (lambda line: line + ",7", 11)])
+@pytest.mark.parametrize(
+    ("change", "cells"), [(lambda line: line[: line.index(",normal")], 5), (lambda line: line + ",7", 11)]
+)
 def test_a_line_of_another_length_is_named(tmp_path, change, cells):
     write(tmp_path / "results.csv", made())
     lines = (tmp_path / "results.csv").read_text().splitlines()
     (tmp_path / "results.csv").write_text("\n".join([*lines[:-1], change(lines[-1])]))
-    with pytest.raises(UserError, match=f"results.csv line {len(lines)}: {cells} cells for 10 columns; remove the line"):
+    with pytest.raises(
+        UserError, match=f"results.csv line {len(lines)}: {cells} cells for 10 columns; remove the line"
+    ):
         read_results([tmp_path])
 
 

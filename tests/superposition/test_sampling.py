@@ -61,7 +61,10 @@ def test_number_of_active_features_has_the_right_distribution():
         expected = np.convolve(expected, [1 - p, p])
     counts = np.bincount((x > 0).sum(1), minlength=13)
     enough = expected * len(x) > 10
-    assert stats.chi2.sf(((counts - len(x) * expected)[enough] ** 2 / (len(x) * expected[enough])).sum(), enough.sum()) > ALPHA
+    assert (
+        stats.chi2.sf(((counts - len(x) * expected)[enough] ** 2 / (len(x) * expected[enough])).sum(), enough.sum())
+        > ALPHA
+    )
 
 
 def test_p_one_is_always_on():
@@ -102,6 +105,9 @@ def test_rows_and_entries_fit_together():
 
 
 def test_runs_that_differ_in_width_and_decay_share_a_stream():
-    a, b, c = (Toy(9, 2, "uniform", gamma=gamma, readout=readout) for gamma, readout in ((0.1, "dot"), (-1.0, "dot"), (0.1, "lorentz")))
+    a, b, c = (
+        Toy(9, 2, "uniform", gamma=gamma, readout=readout)
+        for gamma, readout in ((0.1, "dot"), (-1.0, "dot"), (0.1, "lorentz"))
+    )
     found = streams([a, Toy(9, 3, "uniform"), b, c, Toy(9, 2, "uniform", seed=1), Toy(9, 2, "linear")])
     assert list(found.values()) == [[0, 1, 2, 3], [4], [5]]

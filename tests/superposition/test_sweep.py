@@ -18,8 +18,13 @@ from horosphere.superposition.sweep import sweep
 from horosphere.superposition.toy import Schedule, Toy, initial, loss
 
 SCHEDULE = Schedule(steps=40, batch=64, warmup=5)
-DOT = [Toy(n=24, m=m, law="power:1", gamma=gamma, seed=seed) for seed in (0, 1) for gamma in (-0.5, 0.3) for m in (2, 5)]
-OTHERS = [Toy(n=24, m=4, law="power:1", readout="lorentz"), Toy(n=10, m=3, law="uniform", density=2.0, readout="distance")]
+DOT = [
+    Toy(n=24, m=m, law="power:1", gamma=gamma, seed=seed) for seed in (0, 1) for gamma in (-0.5, 0.3) for m in (2, 5)
+]
+OTHERS = [
+    Toy(n=24, m=4, law="power:1", readout="lorentz"),
+    Toy(n=10, m=3, law="uniform", density=2.0, readout="distance"),
+]
 RUNS = [*DOT, *OTHERS]
 
 
@@ -38,8 +43,12 @@ def test_equals_the_same_runs_one_by_one(tmp_path):
     together = sweep(RUNS, SCHEDULE, tmp_path / "together", quiet=True)
     alone = [sweep([toy], SCHEDULE, tmp_path / f"{index}", quiet=True)[0] for index, toy in enumerate(RUNS)]
     assert timeless(together) == timeless(alone)
-    assert [(row["m"], row["gamma"], row["seed"], row["readout"]) for row in together] == [(t.m, t.gamma, t.seed, t.readout) for t in RUNS]
-    chunked = sweep(RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True)  # room for one run at a time
+    assert [(row["m"], row["gamma"], row["seed"], row["readout"]) for row in together] == [
+        (t.m, t.gamma, t.seed, t.readout) for t in RUNS
+    ]
+    chunked = sweep(
+        RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True
+    )  # room for one run at a time
     assert timeless(chunked) == timeless(together)
 
 
@@ -85,7 +94,9 @@ def test_loss_is_that_of_fresh_samples(monkeypatch):
         W, b = initial(toy)
         batches = Sampler(toy.n, toy.law, 0.4, 0).batches(0, 3, 50, EVALUATION)
         found = module._losses([(W, b, toy.readout)], batches, "cpu")
-        assert found[0] == pytest.approx(loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5)
+        assert found[0] == pytest.approx(
+            loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5
+        )
 
 
 class Killed(BaseException):
@@ -107,7 +118,9 @@ def test_resume_is_exact(tmp_path, limit):
     with pytest.raises(Killed):
         sweep(RUNS, SCHEDULE, tmp_path / "out", report=killed_at(limit), **options)
     assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(expected)
-    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(expected)  # all done: read back
+    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(
+        expected
+    )  # all done: read back
     assert not (tmp_path / "out" / "checkpoint.safetensors").exists()
 
 
@@ -227,7 +240,9 @@ def test_damaged_table_of_contents_is_one_line(tmp_path):
 def test_without_numba_it_says_so_and_trains(tmp_path, monkeypatch, capsys):
     fast = sweep(DOT[:2], SCHEDULE, tmp_path / "fast", quiet=True)
     known = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else known(name, *rest))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else known(name, *rest)
+    )
     slow = sweep(DOT[:2], SCHEDULE, tmp_path / "slow")
     assert "pip install 'horosphere[superposition]'" in capsys.readouterr().err
     assert [row["loss"] for row in slow] == pytest.approx([row["loss"] for row in fast], rel=1e-3)
@@ -241,4 +256,6 @@ def test_parquet_where_asked_for(tmp_path):
     from pyarrow.parquet import read_table
 
     rows = sweep(DOT[:2], SCHEDULE, tmp_path, parquet=True, quiet=True)
-    assert [row["loss"] for row in read_table(tmp_path / "results.parquet").to_pylist()] == [row["loss"] for row in rows]
+    assert [row["loss"] for row in read_table(tmp_path / "results.parquet").to_pylist()] == [
+        row["loss"] for row in rows
+    ]

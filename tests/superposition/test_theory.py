@@ -15,7 +15,12 @@ def test_weak_loss_is_the_variance_of_the_features_left_out(law):
     p = frequencies(law, 20, 0.7)
     moments = 4 / 3 * p, p  # of u·v: E v² = 4/3, E v = 1
     for count in range(21):
-        np.testing.assert_allclose(weak_loss(p, count), sum(moments[0][i] - moments[1][i] ** 2 for i in range(count, 20)), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(
+            weak_loss(p, count),
+            sum(moments[0][i] - moments[1][i] ** 2 for i in range(count, 20)),
+            rtol=1e-12,
+            atol=1e-15,
+        )
     np.testing.assert_array_equal(weak_loss(p, np.array([3, 20])), [weak_loss(p, 3), 0])
 
 
@@ -32,7 +37,9 @@ def test_exponents_of_a_thousand_features(alpha, expected):
 
 @pytest.mark.parametrize("alpha", [1.25, 1.5])
 def test_the_asymptote_is_reached_slowly(alpha):
-    off = [weak_exponent(f"power:{alpha}", n, 1.0, WIDTHS) - weak_asymptote(alpha) for n in (10**3, 10**4, 10**5, 10**6)]
+    off = [
+        weak_exponent(f"power:{alpha}", n, 1.0, WIDTHS) - weak_asymptote(alpha) for n in (10**3, 10**4, 10**5, 10**6)
+    ]
     assert off == sorted(off, reverse=True)
     assert abs(off[-1]) < off[0] / 3  # a little below at α = 1.5: at small m the sum is no integral yet
 

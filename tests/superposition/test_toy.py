@@ -35,7 +35,9 @@ def test_initial_scale():
 def test_loss_is_the_written_sum():
     W, b = initial(TOY)
     x = torch.rand(5, 20)
-    by_hand = sum((max(float(x[s] @ W @ W[i] + b[i]), 0.0) - float(x[s, i])) ** 2 for s in range(5) for i in range(20)) / 5
+    by_hand = (
+        sum((max(float(x[s] @ W @ W[i] + b[i]), 0.0) - float(x[s, i])) ** 2 for s in range(5) for i in range(20)) / 5
+    )
     assert loss(x, W, b).item() == pytest.approx(by_hand, rel=1e-5)
 
 

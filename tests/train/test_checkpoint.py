@@ -40,7 +40,10 @@ class Everything(nn.Module):
     def step(self, optimizer):
         out = self.head(self.table.weight) + self.tied(self.table.weight**2)
         (
-            out.square().sum() + self.table.manifold.dist0(self.table.weight).sum() + self.rounded.float().sum() + self.crossed.square().sum()
+            out.square().sum()
+            + self.table.manifold.dist0(self.table.weight).sum()
+            + self.rounded.float().sum()
+            + self.crossed.square().sum()
         ).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -165,7 +168,11 @@ def replace(path, content):
 
 
 DAMAGE = [
-    *[(f"{kind}-00001-of-00001.safetensors", harm) for kind in ("model", "optimizer") for harm in ("empty", "half", "flip", "gone", "lie")],
+    *[
+        (f"{kind}-00001-of-00001.safetensors", harm)
+        for kind in ("model", "optimizer")
+        for harm in ("empty", "half", "flip", "gone", "lie")
+    ],
     *[("state.json", harm) for harm in ("empty", "half", "gone", "list", "keys")],
 ]
 
@@ -205,10 +212,19 @@ def renamed(model):
     ("change", "said"),
     [
         (renamed, "tied.weight is absent there"),
-        (lambda m: m.register_parameter("more", nn.Parameter(torch.zeros(2))), "more is absent there and float32 (2,) here"),
+        (
+            lambda m: m.register_parameter("more", nn.Parameter(torch.zeros(2))),
+            "more is absent there and float32 (2,) here",
+        ),
         (lambda m: delattr(m, "rounded"), "rounded is bfloat16 (4, 2) there and absent here"),
-        (lambda m: setattr(m, "rounded", nn.Parameter(m.rounded.float())), "rounded is bfloat16 (4, 2) there and float32 (4, 2) here"),
-        (lambda m: setattr(m, "rounded", nn.Parameter(m.rounded.T.clone())), "rounded is bfloat16 (4, 2) there and bfloat16 (2, 4) here"),
+        (
+            lambda m: setattr(m, "rounded", nn.Parameter(m.rounded.float())),
+            "rounded is bfloat16 (4, 2) there and float32 (4, 2) here",
+        ),
+        (
+            lambda m: setattr(m, "rounded", nn.Parameter(m.rounded.T.clone())),
+            "rounded is bfloat16 (4, 2) there and bfloat16 (2, 4) here",
+        ),
         (lambda m: m.register_buffer("count", torch.zeros(3)), "count is int64 () there and float32 (3,) here"),
     ],
 )

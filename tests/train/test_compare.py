@@ -15,7 +15,10 @@ SHORT = EmbedConfig(dim=3, epochs=4, batch=16, negatives=20)
 
 def row(name, rank, precision, spread=(0.1, 0.01)):
     """Three seeds with this mean and standard deviation."""
-    metrics = {"mean rank": [rank - spread[0], rank, rank + spread[0]], "mAP": [precision - spread[1], precision, precision + spread[1]]}
+    metrics = {
+        "mean rank": [rank - spread[0], rank, rank + spread[0]],
+        "mAP": [precision - spread[1], precision, precision + spread[1]],
+    }
     return Row(name, metrics, 1.26, None)
 
 
@@ -31,7 +34,10 @@ BOTH = "Lorentz beats Euclidean beyond the spread of seeds on both mean rank and
 PAYS_NOT = "Curvature does not pay on this data."
 VERDICTS = {
     "better on both": ([row("lorentz", 2, 0.9), row("euclidean", 20, 0.6)], f"3 seeds. {BOTH}"),
-    "flat space is the rival, not the runner-up": ([row("lorentz", 2, 0.9), row("poincare", 2, 0.9), row("euclidean", 20, 0.6)], f"3 seeds. {BOTH}"),
+    "flat space is the rival, not the runner-up": (
+        [row("lorentz", 2, 0.9), row("poincare", 2, 0.9), row("euclidean", 20, 0.6)],
+        f"3 seeds. {BOTH}",
+    ),
     "better on one": (
         [row("lorentz", 2, 0.9), row("euclidean", 2, 0.6)],
         "3 seeds. Lorentz beats Euclidean beyond the spread of seeds on mAP only.",
@@ -97,7 +103,9 @@ def test_one_seed_has_no_spread():
 
 def test_from_end_to_end():
     heard = []
-    comparison = compare(TREE, SHORT, ("euclidean", "lorentz"), seeds=2, progress=lambda done, note: heard.append((done, note)))
+    comparison = compare(
+        TREE, SHORT, ("euclidean", "lorentz"), seeds=2, progress=lambda done, note: heard.append((done, note))
+    )
     assert {r.geometry for r in comparison.rows} == {"euclidean", "lorentz"}
     assert comparison.best.mean("mAP") == max(r.mean("mAP") for r in comparison.rows)
     assert all(len(set(r.metrics[m])) == 2 for r in comparison.rows for m in r.metrics)  # two seeds, two results

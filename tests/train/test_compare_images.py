@@ -18,7 +18,11 @@ def row(name, *top1):
 
 def test_hcformer_is_compared_in_its_geometries_and_hi_mapper_with_none():
     assert [e.name for e in entrants("hcformer-nano-32", ["data=a.npz"])] == ["E + E", "H + H", "H + E"]
-    assert [e.name for e in entrants("himapper-32", ["data=a.npz"])] == ["Hi-Mapper", "Hi-Mapper, flat loss", "without Hi-Mapper"]
+    assert [e.name for e in entrants("himapper-32", ["data=a.npz"])] == [
+        "Hi-Mapper",
+        "Hi-Mapper, flat loss",
+        "without Hi-Mapper",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,10 @@ def test_hcformer_is_compared_in_its_geometries_and_hi_mapper_with_none():
             [row("H + E", 0.5, 0.6), row("E + E", 0.45, 0.6)],
             "H + E and E + E are within the spread of seeds of each other on top-1. Curvature does not pay",
         ),
-        ([row("E + E", 0.5, 0.6), row("H + E", 0.1, 0.2)], "E + E beats H + E on top-1 beyond the spread of seeds. Curvature does not pay"),
+        (
+            [row("E + E", 0.5, 0.6), row("H + E", 0.1, 0.2)],
+            "E + E beats H + E on top-1 beyond the spread of seeds. Curvature does not pay",
+        ),
         (
             [row("E + E", 0.5, 0.6), row("H + E", 0.5, 0.58)],
             "E + E and H + E are within the spread of seeds of each other on top-1. Curvature does not pay",

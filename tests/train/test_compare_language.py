@@ -12,7 +12,14 @@ pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
 from horosphere.errors import UserError
 from horosphere.train import compare_language as module
-from horosphere.train.compare_language import FAMILIES, LanguageComparison, Row, compare_language, entrants, matched_size
+from horosphere.train.compare_language import (
+    FAMILIES,
+    LanguageComparison,
+    Row,
+    compare_language,
+    entrants,
+    matched_size,
+)
 from horosphere.train.language import LanguageRecipe, train
 from tests.train.tiny_language import SMALL, lines, write_text
 
@@ -32,7 +39,9 @@ def test_all_models_see_the_same_tokens_and_have_as_many_parameters(family):
     recipes = {entrant: LanguageRecipe.read(entrant.recipe, entrant.settings) for entrant in entrants(family)}
     assert len({json.dumps(asdict(replace(recipe, model="", config={}))) for recipe in recipes.values()}) == 1
     size = next(iter(recipes.values())).vocab
-    corpus = SimpleNamespace(train=SimpleNamespace(vocab_size=size, bos=0), tokenizer=SimpleNamespace(eos_token_id=0, pad_token_id=0))
+    corpus = SimpleNamespace(
+        train=SimpleNamespace(vocab_size=size, bos=0), tokenizer=SimpleNamespace(eos_token_id=0, pad_token_id=0)
+    )
     inner = matched_size(recipes, corpus)
     counts = {}
     for entrant, recipe in recipes.items():
@@ -48,7 +57,10 @@ def test_all_models_see_the_same_tokens_and_have_as_many_parameters(family):
 
 
 def comparison(**bits):
-    rows = [Row(name, None, 10**6, bits.get(name.replace("-", "_"), [2.0, 2.01]), 30.0, [1, 2], [3.0, 2.0]) for name in NAMES]
+    rows = [
+        Row(name, None, 10**6, bits.get(name.replace("-", "_"), [2.0, 2.01]), 30.0, [1, 2], [3.0, 2.0])
+        for name in NAMES
+    ]
     return LanguageComparison(sorted(rows, key=lambda row: row.mean), 2, 1000)
 
 
@@ -56,10 +68,19 @@ def comparison(**bits):
     ("bits", "said"),
     [
         ({}, ["HELM-D and Llama are within the spread of seeds", "Curvature does not pay on this text."]),
-        ({"HELM_D": [1.9, 1.91]}, ["HELM-D beats Llama beyond", "Curvature pays on this text in the dense model only."]),
+        (
+            {"HELM_D": [1.9, 1.91]},
+            ["HELM-D beats Llama beyond", "Curvature pays on this text in the dense model only."],
+        ),
         ({"HELM_MiCE": [1.9, 1.91]}, ["HELM-MiCE beats MiCE-Const beyond", "in the mixture model only."]),
-        ({"HELM_D": [1.9, 1.91], "HELM_MiCE": [1.8, 1.81]}, ["HELM-MiCE beats DeepSeek-V3", "Curvature pays on this text."]),
-        ({"Llama": [1.9, 1.91], "DeepSeek_V3": [1.9, 1.91]}, ["Llama beats HELM-D", "DeepSeek-V3 beats HELM-MiCE", "does not pay"]),
+        (
+            {"HELM_D": [1.9, 1.91], "HELM_MiCE": [1.8, 1.81]},
+            ["HELM-MiCE beats DeepSeek-V3", "Curvature pays on this text."],
+        ),
+        (
+            {"Llama": [1.9, 1.91], "DeepSeek_V3": [1.9, 1.91]},
+            ["Llama beats HELM-D", "DeepSeek-V3 beats HELM-MiCE", "does not pay"],
+        ),
         ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama are within", "does not pay"]),
     ],
 )
@@ -79,7 +100,10 @@ def test_one_seed_proves_nothing():
 def test_the_table_is_sorted_and_has_blimp_only_when_asked():
     found = comparison(Llama=[1.5, 1.6])
     heads, cells = found.cells()
-    assert (heads, cells[0]) == (["model", "parameters", "bits/byte ↓", "ms/step"], ["Llama", "1,000,000", "1.5500 ± 0.0707", "30"])
+    assert (heads, cells[0]) == (
+        ["model", "parameters", "bits/byte ↓", "ms/step"],
+        ["Llama", "1,000,000", "1.5500 ± 0.0707", "30"],
+    )
     heads, cells = replace(found, rows=[replace(row, blimp=[0.6, 0.7]) for row in found.rows]).cells()
     assert heads[3] == "BLiMP ↑"
     assert cells[0][3] == "0.650 ± 0.071"
@@ -97,7 +121,14 @@ def in_this_process(monkeypatch):
         for t in trainings:
             begun.append(t.folder.name)
             recipe = LanguageRecipe.read(t.entrant.recipe, t.settings)
-            train(recipe, t.folder, resume="--resume" in t.command(device, overwrite), overwrite=overwrite, quiet=True, device=device)
+            train(
+                recipe,
+                t.folder,
+                resume="--resume" in t.command(device, overwrite),
+                overwrite=overwrite,
+                quiet=True,
+                device=device,
+            )
 
     monkeypatch.setattr(module, "run_all", run)
     return begun
@@ -125,7 +156,10 @@ def test_a_comparison(tmp_path, in_this_process):
         assert len(row.blimp) == 2
     tokenizers = {(folder / "tokenizer.json").read_bytes() for folder in out.iterdir() if folder.is_dir()}
     assert len(tokenizers) == 1
-    modes = {name: json.loads((out / f"{name}-0/run.json").read_text())["recipe"]["config"] for name in ("mice-const", "helm-mice", "llama")}
+    modes = {
+        name: json.loads((out / f"{name}-0/run.json").read_text())["recipe"]["config"]
+        for name in ("mice-const", "helm-mice", "llama")
+    }
     assert (modes["mice-const"]["expert_curvature"], modes["helm-mice"]["expert_curvature"]) == ("constant", "mixture")
     assert modes["llama"]["geometry"] == "euclidean"
 

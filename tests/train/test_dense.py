@@ -44,8 +44,26 @@ pytest.importorskip("PIL.Image", reason="pictures need Pillow")
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "images"
 
 SMALL = (
-    *("size=32", "batch=4", "steps=4", "lr=1e-2", "log_every=1", "eval_every=2", "save_every=2", "width=8", "drop_path=0.2"),
-    *("blocks=1,1,1,1", "dims=8,8,8,8", "heads=1,1,1,1", "head_width=8", "mlp_ratios=1,1,1,1", "windows=2,2,1,1", "patch_centres=4,1,1,1"),
+    *(
+        "size=32",
+        "batch=4",
+        "steps=4",
+        "lr=1e-2",
+        "log_every=1",
+        "eval_every=2",
+        "save_every=2",
+        "width=8",
+        "drop_path=0.2",
+    ),
+    *(
+        "blocks=1,1,1,1",
+        "dims=8,8,8,8",
+        "heads=1,1,1,1",
+        "head_width=8",
+        "mlp_ratios=1,1,1,1",
+        "windows=2,2,1,1",
+        "patch_centres=4,1,1,1",
+    ),
     *("window_centres=1,1,1,0", "layer_scale=0.5"),
 )
 KINDS = ["semantic-fpn", "mask-rcnn"]
@@ -58,7 +76,10 @@ def small(kind, data, *more):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
-    return {"semantic-fpn": write_semantic(root / "semantic"), "mask-rcnn": write_instances(root / "instances", empty=(0, 1, 2, 3, 9))}
+    return {
+        "semantic-fpn": write_semantic(root / "semantic"),
+        "mask-rcnn": write_instances(root / "instances", empty=(0, 1, 2, 3, 9)),
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +105,9 @@ def runs(data, tmp_path_factory):
 def lines(folder):
     """metrics.jsonl without what the clock decides"""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("seconds", "images_per_second")} for line in found]
+    return [
+        {name: value for name, value in line.items() if name not in ("seconds", "images_per_second")} for line in found
+    ]
 
 
 def assert_same(a, b):
@@ -134,7 +157,10 @@ def test_a_wrong_setting_is_named(setting, complaint):
 
 
 def test_cutting_at_its_own_size_changes_nothing_and_a_flip_turns_both():
-    image, mask = np.random.default_rng(0).integers(0, 255, (8, 8, 3)).astype(np.uint8), np.arange(64, dtype=np.int16).reshape(8, 8)
+    image, mask = (
+        np.random.default_rng(0).integers(0, 255, (8, 8, 3)).astype(np.uint8),
+        np.arange(64, dtype=np.int16).reshape(8, 8),
+    )
     same = cut(image, mask, 8, (1.0, 1.0), True, np.array([0.3, 0.0, 0.0, 0.9]))
     np.testing.assert_array_equal(same[0], image)
     np.testing.assert_array_equal(same[1], mask)
@@ -177,7 +203,12 @@ def test_instances_come_apart_as_they_were_put_together():
     for count, shape in ((2, (6, 9)), (0, (8, 4)), (1, (5, 5))):
         masks = np.zeros((count, *shape), dtype=bool)
         masks[:, 1:3, 2:4] = True
-        rows.append((random.integers(0, 255, (*shape, 3)).astype(np.uint8), Instances(masks, np.arange(count) + 1, np.zeros(count, dtype=bool))))
+        rows.append(
+            (
+                random.integers(0, 255, (*shape, 3)).astype(np.uint8),
+                Instances(masks, np.arange(count) + 1, np.zeros(count, dtype=bool)),
+            )
+        )
     images, targets = separated(collate_instances(rows))
     for image, target, (before, found) in zip(images, targets, rows, strict=True):
         np.testing.assert_array_equal((image * 255).round().permute(1, 2, 0), before)
@@ -193,7 +224,9 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(data, tmp_path, 
     tasks = [DenseTask(recipe, recipe.pictures(), World(rank, 2), tmp_path) for rank in (0, 1)]
     for step in range(2):
         together = whole.batch(step, range(4))
-        parts = [task.batch(step, rows) for task in tasks for rows in task.read.order]  # as the engine asks, with the next rows read ahead
+        parts = [
+            task.batch(step, rows) for task in tasks for rows in task.read.order
+        ]  # as the engine asks, with the next rows read ahead
         names = ("images", "masks") if kind == "semantic-fpn" else ("boxes", "labels", "counts")
         for name in names:
             assert torch.equal(torch.cat([part[name] for part in parts]), together[name])
@@ -232,7 +265,10 @@ def test_miou_and_accuracy_are_those_counted_by_hand(data):
 
 
 def test_classes_that_never_occur_do_not_lower_the_mean(data):
-    few, many = (evaluate_semantic(Oracle(), open_semantic(data["semantic-fpn"], ignore=9, classes=n), 32, World()) for n in (3, 7))
+    few, many = (
+        evaluate_semantic(Oracle(), open_semantic(data["semantic-fpn"], ignore=9, classes=n), 32, World())
+        for n in (3, 7)
+    )
     assert few.miou == many.miou
 
 
@@ -259,7 +295,11 @@ class Told(nn.Module):
 
     def __init__(self, data, shift=0, label=0):
         super().__init__()
-        self.answers, self.shift, self.label = iter([data.valid.read(i)[1] for i in range(len(data.valid))]), shift, label
+        self.answers, self.shift, self.label = (
+            iter([data.valid.read(i)[1] for i in range(len(data.valid))]),
+            shift,
+            label,
+        )
 
     def forward(self, images):
         truth = next(self.answers)
@@ -296,14 +336,35 @@ def test_heaps_of_instances_need_not_be_found(tmp_path):
 
 
 def test_squares_and_circles_are_learned(data, tmp_path):
-    settings = ("steps=60", "batch=8", "eval_every=none", "save_every=60", "drop_path=0", "scale=1,1", "width=16", "dims=16,16,16,16")
-    found = train_dense(small("semantic-fpn", data["semantic-fpn"], *settings), tmp_path / "run", quiet=True, device="cpu").evaluation
+    settings = (
+        "steps=60",
+        "batch=8",
+        "eval_every=none",
+        "save_every=60",
+        "drop_path=0",
+        "scale=1,1",
+        "width=16",
+        "dims=16,16,16,16",
+    )
+    found = train_dense(
+        small("semantic-fpn", data["semantic-fpn"], *settings), tmp_path / "run", quiet=True, device="cpu"
+    ).evaluation
     assert found["miou"] > 0.6  # all ground: 0.27; every shape found, but all taken for one kind: 0.52
     assert found["accuracy"] > 0.85  # all ground: 0.81
 
 
 def test_objects_are_learned_by_mask_rcnn(data, tmp_path):
-    settings = ("steps=24", "batch=2", "size=64", "eval_every=none", "drop_path=0", "scale=1,1", "width=16", "dims=16,16,16,16", "lr=1e-2")
+    settings = (
+        "steps=24",
+        "batch=2",
+        "size=64",
+        "eval_every=none",
+        "drop_path=0",
+        "scale=1,1",
+        "width=16",
+        "dims=16,16,16,16",
+        "lr=1e-2",
+    )
     run = tmp_path / "run"
     found = train_dense(small("mask-rcnn", data["mask-rcnn"], *settings), run, quiet=True, device="cpu").evaluation
     losses = [line["loss"] for line in lines(run) if "loss" in line]
@@ -323,7 +384,10 @@ class NothingNew(TorchDispatchMode):
 def test_what_a_cuda_graph_captures_takes_nothing_from_the_host(data, tmp_path):
     recipe = small("semantic-fpn", data["semantic-fpn"])
     task = DenseTask(recipe, recipe.pictures(), World(), tmp_path)
-    model, batch = module.dense_model({**asdict(recipe), "image_size": recipe.size}, len(task.data.classes)), task.batch(0, range(4))
+    model, batch = (
+        module.dense_model({**asdict(recipe), "image_size": recipe.size}, len(task.data.classes)),
+        task.batch(0, range(4)),
+    )
     assert task.graphable(batch)
     task.loss(model, batch)  # warm-up, as before a capture
     with NothingNew():
@@ -386,7 +450,10 @@ def test_a_damaged_run_is_named(runs, tmp_path, file, content, remedy):
 def test_a_run_begins_with_the_backbone_of_a_classifier(data, tmp_path):
     classifier = tmp_path / "classifier"
     train_images(
-        small_classifier(write_npz(tmp_path / "x.npz"), "model=hcformer-nano", "stem_kernel=4", "stem_stride=4"), classifier, device="cpu", quiet=True
+        small_classifier(write_npz(tmp_path / "x.npz"), "model=hcformer-nano", "stem_kernel=4", "stem_stride=4"),
+        classifier,
+        device="cpu",
+        quiet=True,
     )
     shape = ("stem_kernel=4", "stem_stride=4", "drop_path=0.2", f"start={classifier}", "steps=1", "lr=1e-9")
     train_dense(small("semantic-fpn", data["semantic-fpn"], *shape), tmp_path / "run", quiet=True, device="cpu")
@@ -395,7 +462,12 @@ def test_a_run_begins_with_the_backbone_of_a_classifier(data, tmp_path):
         if not name.startswith("head"):
             torch.testing.assert_close(mine[f"pyramid.backbone.model.{name}"], value)
     with pytest.raises(UserError, match=r"a run of another backbone \(\d+ of \d+ tensors fit\)"):
-        train_dense(small("semantic-fpn", data["semantic-fpn"], *shape, "dims=8,8,8,16"), tmp_path / "other", quiet=True, device="cpu")
+        train_dense(
+            small("semantic-fpn", data["semantic-fpn"], *shape, "dims=8,8,8,16"),
+            tmp_path / "other",
+            quiet=True,
+            device="cpu",
+        )
     assert not (tmp_path / "other").exists()
 
 
@@ -422,6 +494,8 @@ def test_real_pictures(tmp_path, kind, monkeypatch):
     source, size, ignore = ("camvid", 64, ("ignore=11",)) if kind == "semantic-fpn" else ("pennfudan", 96, ())
     recipe = small(kind, SHARED / source, f"size={size}", "batch=2", "steps=2", "eval_every=none", *ignore)
     data = recipe.pictures()
-    monkeypatch.setattr(DenseRecipe, "pictures", lambda self: DenseData(data.train, data.valid.subset(range(4)), data.classes))
+    monkeypatch.setattr(
+        DenseRecipe, "pictures", lambda self: DenseData(data.train, data.valid.subset(range(4)), data.classes)
+    )
     found = train_dense(replace(recipe), tmp_path / "run", quiet=True, device="cpu").evaluation
     assert all(-1 <= value <= 1 for value in found.values())

@@ -17,7 +17,9 @@ from horosphere.train.distributed import World, norms, world
 from tests.train import toy_task
 from tests.train.toy_task import lines, train
 
-pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo"
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,7 +44,15 @@ def runs(tmp_path_factory):
         {"folder": "odd", "batch": 7},
         {"folder": "alone", "task": {"raise_at": 3}},
     ]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(toy_task.__file__)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(toy_task.__file__),
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     begin = time.monotonic()
     arguments = json.dumps([{**job, "folder": str(folder / job["folder"])} for job in jobs])
@@ -61,7 +71,9 @@ def assert_same_run(a, b):
     for one, other in zip(lines(a), lines(b), strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-7)
     for file in ("model-00001-of-00001.safetensors", "optimizer-00001-of-00001.safetensors"):
-        torch.testing.assert_close(*(load_file(f / "checkpoints/step-00000006" / file) for f in (a, b)), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            *(load_file(f / "checkpoints/step-00000006" / file) for f in (a, b)), rtol=1e-4, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(("name", "number"), [("two", 0), ("micro", 1), ("begun by one", 2)])

@@ -143,7 +143,12 @@ def test_what_is_saved_comes_back(saved):
     back = Embedded.load(folder)
     assert torch.equal(back.points, result.points)
     assert back.points.dtype == torch.float64
-    assert (back.labels, back.config, back.metrics, back.directed) == (result.labels, result.config, result.metrics, True)
+    assert (back.labels, back.config, back.metrics, back.directed) == (
+        result.labels,
+        result.config,
+        result.metrics,
+        True,
+    )
     assert back.seconds == pytest.approx(result.seconds, abs=0.01)
     assert float(back.manifold.c) == float(result.manifold.c) != 1
     assert not any(p.requires_grad for p in back.manifold.parameters())
@@ -154,7 +159,9 @@ def test_every_geometry_comes_back(name, tmp_path):
     result = embed(TREE, replace(SHORT, geometry=name, learn_curvature=True, curvature=0.5))
     result.save(tmp_path / "run")
     back = Embedded.load(tmp_path / "run")
-    assert torch.equal(back.manifold.pairwise(back.points, back.points), result.manifold.pairwise(result.points, result.points))
+    assert torch.equal(
+        back.manifold.pairwise(back.points, back.points), result.manifold.pairwise(result.points, result.points)
+    )
 
 
 def test_an_undirected_graph_is_remembered(tmp_path):
@@ -193,7 +200,9 @@ DAMAGES = {
     "no about": lambda f: (f / "embedding.json").unlink(),
     "no labels": lambda f: (f / "labels.json").unlink(),
     "no points": lambda f: (f / "points.safetensors").unlink(),
-    "truncated points": lambda f: (f / "points.safetensors").write_bytes((f / "points.safetensors").read_bytes()[:-100]),
+    "truncated points": lambda f: (f / "points.safetensors").write_bytes(
+        (f / "points.safetensors").read_bytes()[:-100]
+    ),
     "hardly any points": lambda f: (f / "points.safetensors").write_bytes(b"abc"),
     "empty points": lambda f: (f / "points.safetensors").write_bytes(b""),
     "truncated about": lambda f: (f / "embedding.json").write_text('{"config": {'),

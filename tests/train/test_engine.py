@@ -22,7 +22,12 @@ from tests.train import toy_task
 from tests.train.toy_task import Toy, ToyTask, lines, train
 
 ROOT = Path(__file__).parents[2]
-NOISY = {"dropout": 0.2, "log_every": 4, "eval_every": 3, "steps": 7}  # random in every step; lines of metrics that span checkpoints
+NOISY = {
+    "dropout": 0.2,
+    "log_every": 4,
+    "eval_every": 3,
+    "steps": 7,
+}  # random in every step; lines of metrics that span checkpoints
 
 
 def weights(folder, step=7):
@@ -89,7 +94,9 @@ def test_it_is_the_plain_loop(tmp_path):
     config = EngineConfig(steps=20, batch=8, lr=0.05, warmup=0.2, weight_decay=0.1, clip=0.3)
     model, plain = flat_model(), flat_model()
     fit(model, Flat(), config, tmp_path / "run", World(), quiet=True)
-    optimizer = torch.optim.AdamW(plain.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(
+        plain.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
+    )
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, config))
     for step in range(config.steps):
         optimizer.zero_grad()
@@ -117,16 +124,22 @@ def test_the_schedule_rises_in_a_line_and_falls_to_its_final_share():
     assert all(a > b for a, b in pairwise(rates[9:]))
     assert rates[-1] == pytest.approx(0.2)
     for steps, warmup in ((1, 0.0), (1, 1.0), (3, 1.0)):
-        assert all(0 < schedule(step, EngineConfig(steps=steps, batch=1, lr=1, warmup=warmup)) <= 1 for step in range(steps))
+        assert all(
+            0 < schedule(step, EngineConfig(steps=steps, batch=1, lr=1, warmup=warmup)) <= 1 for step in range(steps)
+        )
 
 
 def test_a_group_has_its_own_pace_and_an_optimizer_may_be_given(tmp_path):
     model, before = flat_model(), flat_model()
 
     def sgd(model):
-        return torch.optim.SGD([{"params": model[0].parameters(), "lr_scale": 0.0}, {"params": model[2].parameters()}], momentum=0.9)
+        return torch.optim.SGD(
+            [{"params": model[0].parameters(), "lr_scale": 0.0}, {"params": model[2].parameters()}], momentum=0.9
+        )
 
-    fit(model, Flat(), EngineConfig(steps=3, batch=8, lr=0.1), tmp_path / "run", World(), quiet=True, make_optimizer=sgd)
+    fit(
+        model, Flat(), EngineConfig(steps=3, batch=8, lr=0.1), tmp_path / "run", World(), quiet=True, make_optimizer=sgd
+    )
     assert torch.equal(model[0].weight, before[0].weight)
     assert not torch.equal(model[2].weight, before[2].weight)
     assert [line["step"] for line in lines(tmp_path / "run")] == [3]  # no evaluation, no line of it
@@ -171,7 +184,10 @@ def test_ctrl_c_saves_and_resume_is_exact(straight, tmp_path, capsys, step):
     assert stopped.value.code == 130
     assert signal.getsignal(signal.SIGINT) is before
     said = capsys.readouterr().err
-    assert said == f"horosphere: stopped after step {step} of 7; the last step is saved in {folder}, and the same command with --resume goes on\n"
+    assert (
+        said
+        == f"horosphere: stopped after step {step} of 7; the last step is saved in {folder}, and the same command with --resume goes on\n"
+    )
     assert checkpoints(folder)[-1] == f"step-{step:08d}"
     train(folder, **NOISY, resume=True)
     assert_same_run(folder, straight)
@@ -207,8 +223,14 @@ def test_ctrl_c_in_the_last_step_is_a_run_done(straight, tmp_path):
 KILLED = {
     "in a step": ({"task": {"kill_at": 6}}, ["step-00000002", "step-00000004"]),
     "before any checkpoint": ({"task": {"kill_at": 2}}, []),
-    "in the model": ({"kill_while_saving": ".step-00000006.partial/model-*"}, [".step-00000006.partial", "step-00000002", "step-00000004"]),
-    "in the optimizer": ({"kill_while_saving": ".step-00000004.partial/optimizer-*"}, [".step-00000004.partial", "step-00000002"]),
+    "in the model": (
+        {"kill_while_saving": ".step-00000006.partial/model-*"},
+        [".step-00000006.partial", "step-00000002", "step-00000004"],
+    ),
+    "in the optimizer": (
+        {"kill_while_saving": ".step-00000004.partial/optimizer-*"},
+        [".step-00000004.partial", "step-00000002"],
+    ),
     "in the state": ({"kill_while_saving": ".step-00000002.partial/state.json"}, [".step-00000002.partial"]),
 }
 
@@ -255,7 +277,9 @@ def test_a_finished_run_stays_as_it_is(tmp_path):
 def test_what_decides_nothing_may_change_on_the_way(straight, tmp_path):
     with pytest.raises(SystemExit):
         train(tmp_path / "run", **NOISY, task={"interrupt_at": 3})
-    train(tmp_path / "run", **{**NOISY, "log_every": 3, "eval_every": 2}, save_every=5, keep=1, micro_batch=8, resume=True)
+    train(
+        tmp_path / "run", **{**NOISY, "log_every": 3, "eval_every": 2}, save_every=5, keep=1, micro_batch=8, resume=True
+    )
     ours, theirs = weights(tmp_path / "run"), weights(straight)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert checkpoints(tmp_path / "run") == ["step-00000007"]
@@ -293,16 +317,22 @@ def test_nan_stops_with_its_step_and_the_last_good_checkpoint(tmp_path):
     assert "in step 6 is not finite" in str(error.value)
     assert f"the last good checkpoint is {tmp_path / 'run/checkpoints/step-00000004'}" in str(error.value)
     assert checkpoints(tmp_path / "run") == ["step-00000004"]
-    train(tmp_path / "run", resume=True, steps=20, log_every=20, eval_every=None, save_every=4)  # it was a passing trouble
+    train(
+        tmp_path / "run", resume=True, steps=20, log_every=20, eval_every=None, save_every=4
+    )  # it was a passing trouble
 
 
 def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
     """Its block and all before it have a broken gradient: those after it, nearer to the loss, have not."""
     model = Toy()
-    model.blocks[1].register_full_backward_hook(lambda module, grad_in, grad_out: tuple(g * float("inf") for g in grad_in))
+    model.blocks[1].register_full_backward_hook(
+        lambda module, grad_in, grad_out: tuple(g * float("inf") for g in grad_in)
+    )
     with pytest.raises(UserError) as error:
         train(tmp_path / "run", model=model)
-    assert str(error.value).startswith("the gradient of blocks.0.linear.bias in step 1 is not finite: no checkpoint was saved before it")
+    assert str(error.value).startswith(
+        "the gradient of blocks.0.linear.bias in step 1 is not finite: no checkpoint was saved before it"
+    )
 
 
 def test_a_broken_weight_is_never_saved(tmp_path):

@@ -63,7 +63,9 @@ def run(data, tmp_path_factory):
 def lines(folder):
     """metrics.jsonl without what the clock decides"""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("seconds", "images_per_second")} for line in found]
+    return [
+        {name: value for name, value in line.items() if name not in ("seconds", "images_per_second")} for line in found
+    ]
 
 
 def tensors(folder, step=4):
@@ -82,8 +84,17 @@ def assert_same(a, b):
 
 
 def test_a_setting_goes_where_it_belongs_in_its_type():
-    found = ImageRecipe.read("hcformer-nano-32", ["data=a.npz", "steps=500", "mixup=0", "ema=none", "window_geometry=euclidean", "dims=8,16,16,24"])
-    assert (found.data, found.engine.steps, found.augmentation.mixup, found.ema, found.size) == ("a.npz", 500, 0.0, None, 32)
+    found = ImageRecipe.read(
+        "hcformer-nano-32",
+        ["data=a.npz", "steps=500", "mixup=0", "ema=none", "window_geometry=euclidean", "dims=8,16,16,24"],
+    )
+    assert (found.data, found.engine.steps, found.augmentation.mixup, found.ema, found.size) == (
+        "a.npz",
+        500,
+        0.0,
+        None,
+        32,
+    )
     assert found.config == {"window_geometry": "euclidean", "dims": (8, 16, 16, 24)}
 
 
@@ -157,7 +168,9 @@ def test_small_pictures_keep_their_resolution_in_the_opponents(name):
     assert seen["little"][1:].count(32) == seen["large"][1:].count(32) == 2  # stride 1 for 32 pixels, 4 for 128
 
 
-@pytest.mark.parametrize("name", ["timm:test_resnet", "timm:test_vit", "timm:test_efficientnet", "torchvision:resnet18"])
+@pytest.mark.parametrize(
+    "name", ["timm:test_resnet", "timm:test_vit", "timm:test_efficientnet", "torchvision:resnet18"]
+)
 def test_hi_mapper_is_trained_around_any_network_by_name(name, tmp_path, data):
     pytest.importorskip(name.partition(":")[0], reason="whose network this is")
     recipe = replace(tree_recipe(data), model=name, config={}, size=64)
@@ -274,14 +287,21 @@ def test_the_last_step_reads_nothing_ahead(data, tmp_path):
 
 def test_evaluation_counts_every_picture_once(data, monkeypatch):
     images = replace(small(data).images())
-    images = replace(images, valid=replace(images.valid, numbers=images.valid.numbers[:13], labels=images.valid.labels[:13]))
+    images = replace(
+        images, valid=replace(images.valid, numbers=images.valid.numbers[:13], labels=images.valid.labels[:13])
+    )
     monkeypatch.setattr(module, "EVAL_ROWS", 5)  # which does not divide 13
     torch.manual_seed(0)
     model = Normed(4).eval()
     found = evaluate_images(model, images, 8, Augmentation(crop="shift"), World())
     logits, truth = model(normalise(images.valid.pictures.pixels[:13])), torch.from_numpy(images.valid.labels)
     scores = hierarchy_scores(logits.argmax(1), truth, images.tree)
-    expected = {"loss": F.cross_entropy(logits, truth).item(), "top1": scores.fine, "top5": 1.0, "coarse": scores.coarse}
+    expected = {
+        "loss": F.cross_entropy(logits, truth).item(),
+        "top1": scores.fine,
+        "top5": 1.0,
+        "coarse": scores.coarse,
+    }
     apart = class_distances(torch.stack([logits[truth == k].mean(0) for k in range(4)]), images.tree)
     distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}
     assert found == pytest.approx({**expected, "tree_error": scores.tree_error, **distances}, rel=1e-5)
@@ -309,7 +329,9 @@ def test_many_classes_are_not_compared_with_each_other(data, monkeypatch):
 def test_a_class_without_pictures_has_no_place(data):
     images = small(data).images()
     seen = images.valid.labels > 0
-    images = replace(images, valid=replace(images.valid, numbers=images.valid.numbers[seen], labels=images.valid.labels[seen]))
+    images = replace(
+        images, valid=replace(images.valid, numbers=images.valid.numbers[seen], labels=images.valid.labels[seen])
+    )
     found = evaluate_images(Normed(4).eval(), images, 8, Augmentation(crop="shift"), World())
     assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error"}
 
@@ -437,10 +459,15 @@ STAGES = (*SMALL, "size=16", "windows=2,2,1,1", "blocks=3,3,3,3", "dims=8,16,24,
     [
         ((*STAGES, "drop_path=0"), 4),  # one a stage
         ((*STAGES, "drop_path=0.2"), 4),
-        (("size=16", "batch=8", "model=swin_t"), 12),  # its rates are compiled in: one a block, more than the 8 that torch stops at
+        (
+            ("size=16", "batch=8", "model=swin_t"),
+            12,
+        ),  # its rates are compiled in: one a block, more than the 8 that torch stops at
     ],
 )
-def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(data, tmp_path, compiler, settings, graphs):
+def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(
+    data, tmp_path, compiler, settings, graphs
+):
     recipe = ImageRecipe.read("hcformer-nano-32", [f"data={data}", *settings, "compile=true"])
     model, images = ImageClassifier(image_model(recipe.model, 4, 16, recipe.config), recipe.ema), recipe.images()
     task = ImageTask(recipe, images, World(), tmp_path)
@@ -451,7 +478,9 @@ def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(d
             task.loss(model.train(), task.batch(step, range(8)))[0].backward()
         evaluate_images(model.eval(), images, 16, recipe.augmentation, World())
     assert len(compiler.inputs) == graphs
-    assert all(isinstance(x, torch.Tensor) for inputs in compiler.inputs for x in inputs)  # a shape that may vary is a number of its own
+    assert all(
+        isinstance(x, torch.Tensor) for inputs in compiler.inputs for x in inputs
+    )  # a shape that may vary is a number of its own
 
 
 @pytest.mark.gpu
@@ -460,7 +489,9 @@ def test_every_block_is_compiled_for_its_shape_and_evaluation_compiles_nothing(d
 def test_an_accelerator_sees_the_same_batches_and_trains(data, tmp_path, source):
     folder = data if source == "arrays" else write_folder(tmp_path / "files", ["a", "b"], each=20)
     recipe = small(folder, "steps=8", "crop=random")  # enough steps for the graph to be replayed
-    there = ImageTask(recipe, recipe.images().to(torch.device("cuda")), World(device=torch.device("cuda")), tmp_path).batch(1, range(8))
+    there = ImageTask(
+        recipe, recipe.images().to(torch.device("cuda")), World(device=torch.device("cuda")), tmp_path
+    ).batch(1, range(8))
     for name, value in whole(recipe, tmp_path, 1).items():
         assert there[name].is_cuda
         assert (there[name].cpu() - value).abs().max() < 0.02  # a pixel may be rounded the other way
@@ -474,12 +505,19 @@ def test_real_pictures(tmp_path, monkeypatch):
     settings = ("size=32", "randaugment=9", "batch=16", "steps=3", "eval_every=none", "windows=4,4,1,1")
     recipe = small(CIFAR, *settings)
     images = recipe.images()
-    assert (len(images.train), len(images.valid), len(images.classes), images.tree.distances.max()) == (15000, 3000, 100, 4)
+    assert (len(images.train), len(images.valid), len(images.classes), images.tree.distances.max()) == (
+        15000,
+        3000,
+        100,
+        4,
+    )
     task = ImageTask(recipe, images, World(), tmp_path)
     x = task.batch(0, range(16))["images"]
     assert x.shape == (16, 3, 32, 32)
     assert 0.5 < x.std() < 2
-    few = replace(images, valid=replace(images.valid, numbers=images.valid.numbers[::15], labels=images.valid.labels[::15]))
+    few = replace(
+        images, valid=replace(images.valid, numbers=images.valid.numbers[::15], labels=images.valid.labels[::15])
+    )
     monkeypatch.setattr(ImageRecipe, "images", lambda self: few)
     found = train_images(recipe, tmp_path / "run", quiet=True, device="cpu").evaluation
     assert 0 <= found["top1"] <= found["coarse"] <= 1

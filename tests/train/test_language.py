@@ -23,7 +23,17 @@ from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.train.dense import dense_recipe_names
 from horosphere.train.distributed import World
 from horosphere.train.images import image_recipe_names
-from horosphere.train.language import LanguageRecipe, LanguageTask, load, model_inputs, packed_positions, text_tokens, train, validate, write
+from horosphere.train.language import (
+    LanguageRecipe,
+    LanguageTask,
+    load,
+    model_inputs,
+    packed_positions,
+    text_tokens,
+    train,
+    validate,
+    write,
+)
 from horosphere.train.recipe import read_recipe, recipe_names
 from tests.train.tiny_language import SMALL, lines, write_text
 
@@ -60,7 +70,9 @@ def untrained(recipe, seed=0):
     """A model whose tokens differ more than at the start of a training."""
     torch.manual_seed(seed)
     corpus = recipe.corpus()
-    return HelmForCausalLM(replace(recipe, config={**recipe.config, "initializer_range": 0.2}).model_config(corpus)).eval(), corpus
+    return HelmForCausalLM(
+        replace(recipe, config={**recipe.config, "initializer_range": 0.2}).model_config(corpus)
+    ).eval(), corpus
 
 
 # -- recipes ----------------------------------------------------------------------------------------------------------
@@ -68,7 +80,8 @@ def untrained(recipe, seed=0):
 
 def test_a_setting_goes_where_it_belongs_in_its_type(text):
     found = LanguageRecipe.read(
-        "helm-d-tiny", [f"data={text}", "geometry=lorentz", "steps=500", "lr=1e-3", "num_hidden_layers=2", "expert_spread=1,3"]
+        "helm-d-tiny",
+        [f"data={text}", "geometry=lorentz", "steps=500", "lr=1e-3", "num_hidden_layers=2", "expert_spread=1,3"],
     )
     assert (found.data, found.engine.steps, found.engine.lr) == (text, 500, 1e-3)
     assert found.config == {"geometry": "lorentz", "num_hidden_layers": 2, "expert_spread": (1.0, 3.0)}
@@ -111,7 +124,14 @@ def test_the_papers_training():
     recipe = LanguageRecipe.read("helm-mice-1b")
     assert recipe.length * recipe.engine.batch == pytest.approx(2.1e6, rel=0.01)
     engine = recipe.engine
-    assert (engine.lr, engine.weight_decay, engine.warmup, engine.final, engine.clip, engine.precision) == (4e-4, 0.01, 0.03, 0.1, 1.0, "bf16")
+    assert (engine.lr, engine.weight_decay, engine.warmup, engine.final, engine.clip, engine.precision) == (
+        4e-4,
+        0.01,
+        0.03,
+        0.1,
+        1.0,
+        "bf16",
+    )
 
 
 # -- packed documents -------------------------------------------------------------------------------------------------
@@ -233,7 +253,13 @@ def test_a_finished_run_is_a_hugging_face_model(run):
     assert torch.equal(theirs(ids).logits, model(ids).logits)
     assert AutoTokenizer.from_pretrained(run)("größer")["input_ids"] == tokenizer("größer")["input_ids"]
     config = model.config
-    assert (config.vocab_size % 64, config.max_position_embeddings, config.bos_token_id, config.eos_token_id, config.pad_token_id) == (0, 16, 0, 0, 0)
+    assert (
+        config.vocab_size % 64,
+        config.max_position_embeddings,
+        config.bos_token_id,
+        config.eos_token_id,
+        config.pad_token_id,
+    ) == (0, 16, 0, 0, 0)
     saved = load_file(run / "checkpoints/step-00000004/model-00001-of-00001.safetensors")
     assert all(torch.equal(model.state_dict()[name], t) for name, t in saved.items())
 
@@ -353,17 +379,26 @@ DAMAGE = {
     "no model": (lambda folder: (folder / "model.safetensors").unlink(), "damaged or foreign model"),
     "half of the weights": (lambda folder: edit(folder, drop="lm_head.weight"), "missing keys: lm_head.weight"),
     "weights of another": (lambda folder: edit(folder, add="other.weight"), "unexpected keys: other.weight"),
-    "foreign configuration": (lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'), "a model of type llama"),
+    "foreign configuration": (
+        lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'),
+        "a model of type llama",
+    ),
     "broken configuration": (lambda folder: truncate(folder / "config.json"), "damaged or foreign model"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer (it has no tokenizer.json)"),
     "another tokenizer": (lambda folder: enlarge(folder), "the tokenizer has 400 tokens, the model only 320"),
-    "no checkpoint yet": (lambda folder: unfinished(folder, lambda path: shutil.rmtree(path)), "the run has no checkpoint yet"),
+    "no checkpoint yet": (
+        lambda folder: unfinished(folder, lambda path: shutil.rmtree(path)),
+        "the run has no checkpoint yet",
+    ),
     "truncated checkpoint": (
         lambda folder: unfinished(folder, lambda path: truncate(path / "model-00001-of-00001.safetensors")),
         "damaged checkpoint",
     ),
     "broken run.json": (lambda folder: unfinished(folder, lambda _: truncate(folder / "run.json")), "damaged file"),
-    "another run.json": (lambda folder: unfinished(folder, lambda _: widen(folder / "run.json")), "a checkpoint of another run"),
+    "another run.json": (
+        lambda folder: unfinished(folder, lambda _: widen(folder / "run.json")),
+        "a checkpoint of another run",
+    ),
 }
 
 
@@ -380,7 +415,9 @@ def edit(folder, drop=None, add=None):
 def enlarge(folder):
     from horosphere.data.tokenizer import train_tokenizer
 
-    train_tokenizer(["".join(chr(97 + i % 26) + chr(97 + i // 26 % 26) + " " for i in range(5000))], 400).save_pretrained(folder)
+    train_tokenizer(
+        ["".join(chr(97 + i % 26) + chr(97 + i // 26 % 26) + " " for i in range(5000))], 400
+    ).save_pretrained(folder)
 
 
 def unfinished(folder, damage):
@@ -407,7 +444,9 @@ def test_a_damaged_run_is_named(copy, damage):
 def test_resuming_another_recipe_or_a_truncated_checkpoint(copy, recipe):
     assert "begun with another recipe" in refused(copy, lambda: train(recipe(), copy, resume=True, device="cpu"))
     truncate(copy / "checkpoints/step-00000004/optimizer-00001-of-00001.safetensors")
-    assert "damaged checkpoint" in refused(copy, lambda: train(recipe("helm-mice-tiny"), copy, resume=True, device="cpu"))
+    assert "damaged checkpoint" in refused(
+        copy, lambda: train(recipe("helm-mice-tiny"), copy, resume=True, device="cpu")
+    )
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -424,7 +463,9 @@ def test_writing_goes_on_from_the_prompt(run):
     assert say(greedy=True) == say(1, greedy=True) == say(1, top_k=1)
     assert say().startswith("The cat")
     ids = torch.tensor([[0, *tokenizer("The cat")["input_ids"]]])
-    while ids.shape[1] < len(tokenizer("The cat")["input_ids"]) + 9 and (ids[0, 1:] != 0).all():  # so many tokens, or to the document's end
+    while (
+        ids.shape[1] < len(tokenizer("The cat")["input_ids"]) + 9 and (ids[0, 1:] != 0).all()
+    ):  # so many tokens, or to the document's end
         ids = torch.cat([ids, model(ids, use_cache=False).logits[:, -1:].argmax(-1)], 1)
     assert say(greedy=True) == tokenizer.decode(ids[0], skip_special_tokens=True)
 

@@ -89,7 +89,9 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("name", "written", "meant"), [(name, value, meant) for name, values, meant in SAME for value in values])
+@pytest.mark.parametrize(
+    ("name", "written", "meant"), [(name, value, meant) for name, values, meant in SAME for value in values]
+)
 def test_what_is_written_is_what_is_meant(name, written, meant):
     found = getattr(made(**{name: written}), name)
     assert found == meant

@@ -16,7 +16,9 @@ from horosphere.train.trainings import Entrant, Training, run_all
 def fake(tmp_path, name, script):
     """A training that is another program."""
     training = Training(SimpleNamespace(name=name, recipe=""), [], tmp_path / name, 4)
-    object.__setattr__(training, "command", lambda device, overwrite: [sys.executable, "-c", script, str(tmp_path / name)])
+    object.__setattr__(
+        training, "command", lambda device, overwrite: [sys.executable, "-c", script, str(tmp_path / name)]
+    )
     return training
 
 
@@ -37,7 +39,13 @@ def test_when_one_fails_the_others_are_told_to_stop(tmp_path, monkeypatch):
     fails = "import sys, time; time.sleep(0.5); sys.exit('noise\\nhorosphere: the loss is not finite: lower lr')"
     begin = time.monotonic()
     with pytest.raises(UserError, match=r"^b: the loss is not finite: lower lr$"):
-        run_all([fake(tmp_path, "a", stays), fake(tmp_path, "b", fails), fake(tmp_path, "c", stays)], 2, "cpu", False, lambda *_: None)
+        run_all(
+            [fake(tmp_path, "a", stays), fake(tmp_path, "b", fails), fake(tmp_path, "c", stays)],
+            2,
+            "cpu",
+            False,
+            lambda *_: None,
+        )
     assert time.monotonic() - begin < 30
     assert (tmp_path / "a").read_text() == "told"
     assert not (tmp_path / "c").exists()
@@ -45,7 +53,9 @@ def test_when_one_fails_the_others_are_told_to_stop(tmp_path, monkeypatch):
 
 def test_who_is_told_to_stop_leaves_no_training_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "POLL", 0.01)
-    stays = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(130)); open(sys.argv[1], 'w'); time.sleep(60)"
+    stays = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(130)); open(sys.argv[1], 'w'); time.sleep(60)"
+    )
     before, started = signal.getsignal(signal.SIGTERM), []
 
     def update(done, note):

@@ -20,7 +20,9 @@ from horosphere.train.distributed import World, world
 from horosphere.train.engine import EngineConfig, fit
 
 SYMBOLS, DIM, ROW = 7, 6, 5
-LAST = int(os.environ.get("RANK", 0)) == int(os.environ.get("WORLD_SIZE", 1)) - 1  # one of several fails, the others must notice
+LAST = (
+    int(os.environ.get("RANK", 0)) == int(os.environ.get("WORLD_SIZE", 1)) - 1
+)  # one of several fails, the others must notice
 
 
 class Block(nn.Module):
@@ -111,18 +113,51 @@ class ToyTask:
         return False
 
 
-def train(folder, here=None, *, dropout=0.0, resume=False, overwrite=False, about=None, quiet=True, model=None, task=None, **config):
-    settings = {"steps": 6, "batch": 8, "lr": 0.02, "log_every": 1, "save_every": 2, "keep": 2, "eval_every": 3, **config}
+def train(
+    folder,
+    here=None,
+    *,
+    dropout=0.0,
+    resume=False,
+    overwrite=False,
+    about=None,
+    quiet=True,
+    model=None,
+    task=None,
+    **config,
+):
+    settings = {
+        "steps": 6,
+        "batch": 8,
+        "lr": 0.02,
+        "log_every": 1,
+        "save_every": 2,
+        "keep": 2,
+        "eval_every": 3,
+        **config,
+    }
     model = Toy(dropout) if model is None else model
     task = task or ToyTask()
     task = ToyTask(**task) if isinstance(task, dict) else task
-    return fit(model, task, EngineConfig(**settings), folder, here or World(), resume=resume, overwrite=overwrite, about=about, quiet=quiet)
+    return fit(
+        model,
+        task,
+        EngineConfig(**settings),
+        folder,
+        here or World(),
+        resume=resume,
+        overwrite=overwrite,
+        about=about,
+        quiet=quiet,
+    )
 
 
 def lines(folder):
     """metrics.jsonl without what the clock decides"""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("seconds", "symbols_per_second")} for line in found]
+    return [
+        {name: value for name, value in line.items() if name not in ("seconds", "symbols_per_second")} for line in found
+    ]
 
 
 def kill_while_saving(file):

@@ -10,4 +10,15 @@ from horosphere.nn.kernels.heads import centre, heads, keys_values, queries_keys
 from horosphere.nn.kernels.mixture import mixture
 from horosphere.nn.kernels.stream import norm, residual, residual_norm
 
-__all__ = ["centre", "clusters", "gate", "heads", "keys_values", "mixture", "norm", "queries_keys_values", "residual", "residual_norm"]
+__all__ = [
+    "centre",
+    "clusters",
+    "gate",
+    "heads",
+    "keys_values",
+    "mixture",
+    "norm",
+    "queries_keys_values",
+    "residual",
+    "residual_norm",
+]

@@ -16,7 +16,10 @@ from torch import Tensor
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 from horosphere.nn.once import once
 
-SMALLEST, LARGEST = 16, 256  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
+SMALLEST, LARGEST = (
+    16,
+    256,
+)  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
 SHARE = 64  # patches of a warp; half as many where it keeps more than 16 centres for long. This and the sizes of chunks as measured on an H200
 STAGES = 1  # of loads under way: with more, several chunks need more shared memory than small cards have
 
@@ -31,7 +34,9 @@ def _unit(x, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit
 def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
     """The gradient of `_unit`, but for the factor `inverse`."""
-    along = tl.where(inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0)  # shorter vectors are scaled, not turned
+    along = tl.where(
+        inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0
+    )  # shorter vectors are scaled, not turned
     return grad - unit * along[:, None]
 
 
@@ -61,7 +66,9 @@ def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):  # type: ignore[no-unt
 
 
 @triton.jit
-def _on_map(window, DOWN: tl.constexpr, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _on_map(
+    window, DOWN: tl.constexpr, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr
+):  # type: ignore[no-untyped-def]
     """How many rows and columns of a window: the last ones may reach beyond the map."""
     if DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE:
         return TALL, WIDE
@@ -180,7 +187,9 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
-        A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
+        A, _inverse_f = _assignment(
+            f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches
+        )
         total += tl.sum(A, 0)
         gathered = tl.dot(tl.trans(A.to(v.dtype)), v, gathered, input_precision="ieee")
     gathered = gathered / total[:, None]
@@ -188,7 +197,9 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
         n, place, here = _patches(k, window, rows, columns, ACROSS, WINDOWS, TALL, WIDE, N)
         if CHUNKS > 1:
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
-            A, _inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
+            A, _inverse_f = _assignment(
+                f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches
+            )
         out = tl.dot(A.to(f.dtype), gathered.to(f.dtype), input_precision="ieee")
         _store(out_ptr, out, place, here, d, inner, WIDTH, W, all_patches)
 
@@ -233,7 +244,9 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
         grad = _load(grad_ptr, place, here, d, inner, WIDTH, W, all_patches).to(dtype)
-        A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
+        A, inverse_f = _assignment(
+            f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches
+        )
         total += tl.sum(A, 0)
         turned_A = tl.trans(A.to(dtype))
         gathered = tl.dot(turned_A, v, gathered, input_precision="ieee")
@@ -250,7 +263,9 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
             f = _load(joint_ptr, place, here, d, 2 * inner, WIDTH, W, all_patches)
             v = _load(joint_ptr + inner, place, here, d, 2 * inner, WIDTH, W, all_patches)
             grad = _load(grad_ptr, place, here, d, inner, WIDTH, W, all_patches).to(dtype)
-            A, inverse_f = _assignment(f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches)
+            A, inverse_f = _assignment(
+                f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED, even, M, SHORTEST, all_patches
+            )
         dA = tl.dot(grad, tl.trans(gathered.to(dtype)), input_precision="ieee")
         dA = tl.dot(v, tl.trans(dgathered.to(dtype)), dA, input_precision="ieee") - dtotal[None, :]
         dL = A * (dA - tl.sum(A * dA, 1)[:, None])
@@ -272,7 +287,9 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
 
     dmean_f = _unit_backward(scale * turned, unit_c, inverse_c, SHORTEST) * inverse_c[:, None]
     dmean_f += _load(dmeans_ptr, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
-    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
+    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(
+        tl.float32
+    )
     dmean_f = (dmean_f * share[:, None]).to(dtype)
     dmean_v = (dmean_v * share[:, None]).to(dtype)
     if CHUNKS > 1:
@@ -289,7 +306,9 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
         _store(djoint_ptr + inner, dv, place, here, d, 2 * inner, WIDTH, W, all_patches)
 
 
-def _sizes(joint: Tensor, heads: int, windows: int, side: int, shortest: float, backward: bool) -> tuple[int, tuple[Any, ...], int]:
+def _sizes(
+    joint: Tensor, heads: int, windows: int, side: int, shortest: float, backward: bool
+) -> tuple[int, tuple[Any, ...], int]:
     """How many programs; what the kernels are written for; how many warps."""
     (down, across), width = joint.shape[1:3], joint.shape[3] // (2 * heads)
     tall, wide = -(-down // windows), -(-across // windows)
@@ -318,12 +337,22 @@ def _clusters_forward_op(
 
 @operator("clusters_backward")
 def _clusters_backward_op(
-    joint: Tensor, scale: Tensor, bias: Tensor | None, grad: Tensor, dmeans: Tensor, heads: int, windows: int, side: int, shortest: float
+    joint: Tensor,
+    scale: Tensor,
+    bias: Tensor | None,
+    grad: Tensor,
+    dmeans: Tensor,
+    heads: int,
+    windows: int,
+    side: int,
+    shortest: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     programs, sizes, warps = _sizes(joint, heads, windows, side, shortest, backward=True)
     djoint = torch.empty_like(joint)
     dscale = torch.empty((programs,), dtype=torch.float32, device=joint.device)
-    dlogits = torch.empty((joint.shape[0], *bias.shape) if bias is not None else (0,), dtype=joint.dtype, device=joint.device)
+    dlogits = torch.empty(
+        (joint.shape[0], *bias.shape) if bias is not None else (0,), dtype=joint.dtype, device=joint.device
+    )
     args = (joint, scale, scale if bias is None else bias, grad, dmeans, djoint, dscale, dlogits, bias is not None)
     launch(_clusters_backward)[(programs,)](*args, *sizes, num_warps=warps, num_stages=STAGES)
     return djoint, dscale, dlogits
@@ -331,7 +360,9 @@ def _clusters_backward_op(
 
 def _filled(bias: Tensor, like: Tensor) -> Tensor:
     """Patch by centre, in half precision: its part of memory is not small; with -inf where the kernels' block of centres has none."""
-    return F.pad(bias.mT.to(like.dtype), (0, max(SMALLEST, block_of(bias.shape[2])) - bias.shape[2]), value=float("-inf")).contiguous()
+    return F.pad(
+        bias.mT.to(like.dtype), (0, max(SMALLEST, block_of(bias.shape[2])) - bias.shape[2]), value=float("-inf")
+    ).contiguous()
 
 
 class _Clusters(torch.autograd.Function):
@@ -345,16 +376,22 @@ class _Clusters(torch.autograd.Function):
     @once
     def backward(ctx: Any, grad: Tensor, dmeans: Tensor) -> tuple[Tensor | None, ...]:
         joint, scale, bias = ctx.saved_tensors
-        djoint, dscale, dlogits = _clusters_backward_op(joint, scale, bias, grad.contiguous(), dmeans.contiguous(), *ctx.sizes)
+        djoint, dscale, dlogits = _clusters_backward_op(
+            joint, scale, bias, grad.contiguous(), dmeans.contiguous(), *ctx.sizes
+        )
         dbias = None if bias is None else dlogits.sum(0, dtype=torch.float32).to(bias.dtype)
         return djoint, dscale.sum().reshape(scale.shape).to(scale.dtype), dbias, *[None] * len(ctx.sizes)
 
 
-def clusters(joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float) -> tuple[Tensor, Tensor]:
+def clusters(
+    joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float
+) -> tuple[Tensor, Tensor]:
     """g, and the means of cells.   (B, H, W, 2·heads·w), (1), (windows², heads, side², patches) -> (B, H, W, heads·w), (B, cells, cells, 2·heads·w)
 
     `joint`: features, then values. Where windows do not cut the map evenly, the last ones reach beyond it, and so does the bias.
     """
     filled = None if bias is None else _filled(bias, joint)
-    out: tuple[Tensor, Tensor] = apply(_Clusters, _clusters_forward_op, joint.contiguous(), scale, filled, heads, windows, side, shortest)
+    out: tuple[Tensor, Tensor] = apply(
+        _Clusters, _clusters_forward_op, joint.contiguous(), scale, filled, heads, windows, side, shortest
+    )
     return out

@@ -57,7 +57,11 @@ def _turn(  # type: ignore[no-untyped-def]
         cos = tl.load(cos_ptr + angle_at + i, mask=i < HALF_TURNED, other=1.0)
         sin = tl.load(sin_ptr + angle_at + HALF_TURNED + i, mask=i < HALF_TURNED, other=0.0)
         inside = (head < H) & (i < HALF_TURNED)
-        tl.store(out_ptr + out_at + STILL + i, tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)), mask=inside)
+        tl.store(
+            out_ptr + out_at + STILL + i,
+            tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)),
+            mask=inside,
+        )
         tl.store(out_ptr + out_at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
 
 
@@ -113,7 +117,25 @@ def _heads_forward(  # type: ignore[no-untyped-def]
     if SCALE:
         scale = tl.load(scale_ptr).to(tl.float32)
     angle_at = (token % angles) * 2 * HALF_TURNED
-    _turn(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, at, head, H, STILL, HALF_TURNED, SIGN, FIT, C, STILL_BLOCK, TURNED_BLOCK)
+    _turn(
+        u_ptr,
+        at,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        scale,
+        out_ptr,
+        at,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        SIGN,
+        FIT,
+        C,
+        STILL_BLOCK,
+        TURNED_BLOCK,
+    )
 
 
 @triton.jit
@@ -131,7 +153,23 @@ def _heads_backward(  # type: ignore[no-untyped-def]
         scale = tl.load(scale_ptr).to(tl.float32)
     angle_at = (token % angles) * 2 * HALF_TURNED
     dscale = _turn_back(
-        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr, head, H, STILL, HALF_TURNED, SIGN, C, STILL_BLOCK, TURNED_BLOCK
+        u_ptr,
+        at,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        scale,
+        grad_ptr,
+        grad_at,
+        du_ptr,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        SIGN,
+        C,
+        STILL_BLOCK,
+        TURNED_BLOCK,
     )
     if SCALE:
         tl.store(dscale_ptr + token, dscale)
@@ -153,7 +191,9 @@ def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
 
 
 @operator("heads_forward")
-def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+def _heads_forward_op(
+    u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float
+) -> Tensor:
     batch, length, heads, n = u.shape
     out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
@@ -165,21 +205,47 @@ def _heads_forward_op(u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: 
 
 @operator("heads_backward")
 def _heads_backward_op(
-    u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, grad: Tensor, query: bool, start: int, c: float
+    u: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    scale: Tensor | None,
+    grad: Tensor,
+    query: bool,
+    start: int,
+    c: float,
 ) -> tuple[Tensor, Tensor]:
     batch, length, heads, n = u.shape
     du = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
-    pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, grad, du, dscale)
+    pointers = (
+        u,
+        u if cos is None else cos,
+        u if sin is None else sin,
+        u if scale is None else scale,
+        grad,
+        du,
+        dscale,
+    )
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
     choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, c)
-    launch(_heads_backward)[(batch * length,)](*pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half))
+    launch(_heads_backward)[(batch * length,)](
+        *pointers, angles, length, *grad.stride()[:3], *choices, **_split_tile(heads, still, half)
+    )
     return du, dscale
 
 
 class _Heads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        u: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        scale: Tensor | None,
+        query: bool,
+        start: int,
+        c: float,
+    ) -> Tensor:
         ctx.save_for_backward(u, cos, sin, scale)
         ctx.query, ctx.start, ctx.c = query, start, c
         return _heads_forward_op(u, cos, sin, scale, query, start, c)
@@ -193,7 +259,9 @@ class _Heads(torch.autograd.Function):
         return du, None, None, None if scale is None else dscale.sum().to(scale.dtype).view(1), None, None, None
 
 
-def heads(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float) -> Tensor:
+def heads(
+    u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float
+) -> Tensor:
     """(B, T, H, n) -> (B, T, H, n); slots from `start` on are turned by the angles."""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
     out: Tensor = apply(_Heads, _heads_forward_op, u.contiguous(), cos, sin, scale, query, start, c)
@@ -213,9 +281,63 @@ def _queries_keys_values_forward(  # type: ignore[no-untyped-def]
     at, out = token * 3 * H * N + head * N, token * H * N + head * N
     angle_at = (token % angles) * 2 * HALF_TURNED
     scale = tl.load(scale_ptr).to(tl.float32)
-    _turn(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, q_ptr, out, head, H, STILL, HALF_TURNED, -1.0, FIT, C, BLOCK, TURNED_BLOCK)
-    _turn(u_ptr, at + H * N, cos_ptr, sin_ptr, angle_at, 1.0, k_ptr, out, head, H, STILL, HALF_TURNED, 1.0, FIT, C, BLOCK, TURNED_BLOCK)
-    _turn(u_ptr, at + 2 * H * N, cos_ptr, sin_ptr, angle_at, 1.0, v_ptr, out, head, H, N, 0, 1.0, FIT, C, BLOCK, TURNED_BLOCK)
+    _turn(
+        u_ptr,
+        at,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        scale,
+        q_ptr,
+        out,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        -1.0,
+        FIT,
+        C,
+        BLOCK,
+        TURNED_BLOCK,
+    )
+    _turn(
+        u_ptr,
+        at + H * N,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        1.0,
+        k_ptr,
+        out,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        1.0,
+        FIT,
+        C,
+        BLOCK,
+        TURNED_BLOCK,
+    )
+    _turn(
+        u_ptr,
+        at + 2 * H * N,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        1.0,
+        v_ptr,
+        out,
+        head,
+        H,
+        N,
+        0,
+        1.0,
+        FIT,
+        C,
+        BLOCK,
+        TURNED_BLOCK,
+    )
 
 
 @triton.jit
@@ -233,16 +355,59 @@ def _queries_keys_values_backward(  # type: ignore[no-untyped-def]
     q_at = row * q_batch + column * q_token + head * q_head
     k_at = row * k_batch + column * k_token + head * k_head
     v_at = row * v_batch + column * v_token + head * v_head
-    dscale = _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, dq_ptr, q_at, du_ptr, head, H, STILL, HALF_TURNED, -1.0, C, BLOCK, TURNED_BLOCK)
+    dscale = _turn_back(
+        u_ptr,
+        at,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        scale,
+        dq_ptr,
+        q_at,
+        du_ptr,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        -1.0,
+        C,
+        BLOCK,
+        TURNED_BLOCK,
+    )
     tl.store(dscale_ptr + token, dscale)
     at += H * N
-    _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dk_ptr, k_at, du_ptr, head, H, STILL, HALF_TURNED, 1.0, C, BLOCK, TURNED_BLOCK)
+    _turn_back(
+        u_ptr,
+        at,
+        cos_ptr,
+        sin_ptr,
+        angle_at,
+        1.0,
+        dk_ptr,
+        k_at,
+        du_ptr,
+        head,
+        H,
+        STILL,
+        HALF_TURNED,
+        1.0,
+        C,
+        BLOCK,
+        TURNED_BLOCK,
+    )
     at += H * N
-    _turn_back(u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dv_ptr, v_at, du_ptr, head, H, N, 0, 1.0, C, BLOCK, TURNED_BLOCK)
+    _turn_back(
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dv_ptr, v_at, du_ptr, head, H, N, 0, 1.0, C, BLOCK, TURNED_BLOCK
+    )
 
 
 def _full_tile(heads: int, n: int, half: int) -> dict[str, int]:
-    return {"HEADS": block_of(heads), "BLOCK": block_of(n), "TURNED_BLOCK": block_of(max(half, 1)), "num_warps": _tile_warps(block_of(heads) * n)}
+    return {
+        "HEADS": block_of(heads),
+        "BLOCK": block_of(n),
+        "TURNED_BLOCK": block_of(max(half, 1)),
+        "num_warps": _tile_warps(block_of(heads) * n),
+    }
 
 
 @operator("queries_keys_values_forward")
@@ -269,13 +434,17 @@ def _queries_keys_values_backward_op(
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], 0, n // 2)
     strides = (*dq.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
     choices = (heads, n, still, half, c)
-    launch(_queries_keys_values_backward)[(batch * length,)](*pointers, angles, length, *strides, *choices, **_full_tile(heads, n, half))
+    launch(_queries_keys_values_backward)[(batch * length,)](
+        *pointers, angles, length, *strides, *choices, **_full_tile(heads, n, half)
+    )
     return du, dscale
 
 
 class _QueriesKeysValues(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor, heads: int, c: float) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any, u: Tensor, cos: Tensor | None, sin: Tensor | None, scale: Tensor, heads: int, c: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(u, cos, sin, scale)
         ctx.c = c
         return _queries_keys_values_forward_op(u, cos, sin, scale, heads, c)
@@ -289,7 +458,9 @@ class _QueriesKeysValues(torch.autograd.Function):
         return du, None, None, dscale.sum().to(scale.dtype).view(1), None, None
 
 
-def queries_keys_values(u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor, heads: int, c: float) -> tuple[Tensor, Tensor, Tensor]:
+def queries_keys_values(
+    u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor, heads: int, c: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries (scaled, their times negated), keys and values; the first two turned.   (B, T, 3·H·n) -> three times (B, T, H, n)"""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
     q, k, v = apply(_QueriesKeysValues, _queries_keys_values_forward_op, u.contiguous(), cos, sin, scale, heads, c)
@@ -370,12 +541,16 @@ def _keys_values_forward_op(kv: Tensor, key: Tensor, nope: int, c: float) -> tup
     k = torch.empty((batch, length, heads, nope + rope), dtype=kv.dtype, device=kv.device)
     v = torch.empty((batch, length, heads, width - nope), dtype=kv.dtype, device=kv.device)
     choices = (heads, nope, rope, width - nope, kv.dtype in HALF, c)
-    launch(_keys_values_forward)[(batch * length,)](kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope))
+    launch(_keys_values_forward)[(batch * length,)](
+        kv, key, k, v, *choices, **_latent_tile(heads, nope, rope, width - nope)
+    )
     return k, v
 
 
 @operator("keys_values_backward")
-def _keys_values_backward_op(kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
+def _keys_values_backward_op(
+    kv: Tensor, key: Tensor, dk: Tensor, dv: Tensor, nope: int, c: float
+) -> tuple[Tensor, Tensor]:
     batch, length, heads, width = kv.shape
     rope = key.shape[-1]
     dkv = torch.empty((batch, length, heads, width), dtype=kv.dtype, device=kv.device)

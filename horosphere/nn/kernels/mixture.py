@@ -25,7 +25,9 @@ def _mixed(  # type: ignore[no-untyped-def]
     total = 0.0
     for j in tl.static_range(ACTIVE):
         pair = token * ACTIVE + j
-        y = tl.where(live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        y = tl.where(
+            live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
+        )
         if FACTOR:
             y = y / tl.load(factor_ptr + pair)
         weight = tl.load(weight_ptr + pair)
@@ -33,7 +35,9 @@ def _mixed(  # type: ignore[no-untyped-def]
         time += weight * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += weight
     for j in tl.static_range(SHARED):
-        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        y = tl.where(
+            live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
+        )
         if FACTOR:
             y = y / tl.load(shared_factor_ptr + j)
         z += y
@@ -50,7 +54,21 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     z, time, total = _mixed(
-        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n, ACTIVE, SHARED, FACTOR, C, BLOCK
+        y_ptr,
+        place_ptr,
+        weight_ptr,
+        factor_ptr,
+        shared_ptr,
+        shared_factor_ptr,
+        token,
+        i,
+        tokens,
+        n,
+        ACTIVE,
+        SHARED,
+        FACTOR,
+        C,
+        BLOCK,
     )
     length2 = C * (time * time - tl.sum(z * z, 0))
     tl.store(out_ptr + token * n + i, z * (SCALE * tl.rsqrt(tl.maximum(length2, total * total))), mask=i < n)
@@ -67,7 +85,21 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
     live = (i > 0) & (i < n)
     grad = SCALE * tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     z, time, total = _mixed(
-        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n, ACTIVE, SHARED, FACTOR, C, BLOCK
+        y_ptr,
+        place_ptr,
+        weight_ptr,
+        factor_ptr,
+        shared_ptr,
+        shared_factor_ptr,
+        token,
+        i,
+        tokens,
+        n,
+        ACTIVE,
+        SHARED,
+        FACTOR,
+        C,
+        BLOCK,
     )
     length2 = C * (time * time - tl.sum(z * z, 0))
     floor = total * total
@@ -94,7 +126,9 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
         if FACTOR:
             tl.store(dfactor_ptr + pair, -tl.sum(dy * y, 0) / factor)
     for j in tl.static_range(SHARED):
-        y = tl.where(live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        y = tl.where(
+            live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
+        )
         factor = 1.0
         if FACTOR:
             factor = tl.load(shared_factor_ptr + j)
@@ -107,7 +141,14 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
 
 @operator("mixture_forward")
 def _mixture_forward_op(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
+    y: Tensor,
+    place: Tensor,
+    weight: Tensor,
+    factor: Tensor | None,
+    shared: Tensor | None,
+    shared_factor: Tensor | None,
+    scale: float,
+    c: float,
 ) -> Tensor:
     (tokens, active), n = weight.shape, y.shape[-1]
     out = torch.empty((tokens, n), dtype=y.dtype, device=y.device)
@@ -143,10 +184,19 @@ def _mixture_backward_op(
     dweight, dfactor = torch.empty_like(weight), torch.empty_like(weight)
     dshared = torch.empty((count, tokens, n), dtype=y.dtype, device=y.device)
     dshared_factor = torch.empty((count, tokens), dtype=torch.float32, device=y.device)
-    pointers = (y, place, weight, y if factor is None else factor, y if shared is None else shared, y if shared_factor is None else shared_factor)
+    pointers = (
+        y,
+        place,
+        weight,
+        y if factor is None else factor,
+        y if shared is None else shared,
+        y if shared_factor is None else shared_factor,
+    )
     choices = (active, count, factor is not None, scale, c, block_of(n))
     results = (dy, dweight, dfactor, dshared, dshared_factor)
-    launch(_mixture_backward)[(tokens,)](*pointers, grad, *results, tokens, n, *choices, num_warps=warps_of(block_of(n)))
+    launch(_mixture_backward)[(tokens,)](
+        *pointers, grad, *results, tokens, n, *choices, num_warps=warps_of(block_of(n))
+    )
     return results
 
 
@@ -187,9 +237,27 @@ class _Mixture(torch.autograd.Function):
 
 
 def mixture(
-    y: Tensor, place: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None, scale: float, c: float
+    y: Tensor,
+    place: Tensor,
+    weight: Tensor,
+    factor: Tensor | None,
+    shared: Tensor | None,
+    shared_factor: Tensor | None,
+    scale: float,
+    c: float,
 ) -> Tensor:
     """y (N·k, n) sorted by expert, place (N·k,) of each pair in it, weight and factor (N, k) fp32, shared (S, N, n), its factor (S,) -> (N, n)"""
     shared = None if shared is None else shared.contiguous()
-    out: Tensor = apply(_Mixture, _mixture_forward_op, y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, scale, c)
+    out: Tensor = apply(
+        _Mixture,
+        _mixture_forward_op,
+        y.contiguous(),
+        place,
+        weight.contiguous(),
+        factor,
+        shared,
+        shared_factor,
+        scale,
+        c,
+    )
     return out

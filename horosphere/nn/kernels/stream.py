@@ -60,7 +60,9 @@ def _norm_forward_op(x: Tensor, weight: Tensor, c: float, eps: float) -> Tensor:
 
 
 @operator("norm_backward")
-def _norm_backward_op(x: Tensor, weight: Tensor, grad: Tensor, fork: Tensor | None, c: float, eps: float) -> tuple[Tensor, Tensor]:
+def _norm_backward_op(
+    x: Tensor, weight: Tensor, grad: Tensor, fork: Tensor | None, c: float, eps: float
+) -> tuple[Tensor, Tensor]:
     rows, n = x.shape
     dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
@@ -83,7 +85,9 @@ class _Norm(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         if grad is None:
             return fork, None, None, None
-        dx, shares = _norm_backward_op(x, weight, rows_of(grad), None if fork is None else rows_of(fork), ctx.c, ctx.eps)
+        dx, shares = _norm_backward_op(
+            x, weight, rows_of(grad), None if fork is None else rows_of(fork), ctx.c, ctx.eps
+        )
         return dx, shares.sum(0).to(weight.dtype), None, None
 
 
@@ -135,7 +139,9 @@ def _residual_backward(  # type: ignore[no-untyped-def]
     cone = tl.where(length2 > floor, 2.0 * C * dlength2, 0.0)
     dtime = cone * (x_time + w * y_time)
     dz = factor * grad - cone * (x + w * y)
-    dw = factor * gy - cone * (xy + w * yy) + dtime * y_time + tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
+    dw = (
+        factor * gy - cone * (xy + w * yy) + dtime * y_time + tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
+    )
     tl.store(dx_ptr + row * n + i, dz + dtime / x_time * x, mask=i < n)
     tl.store(dy_ptr + row * n + i, w * (dz + dtime / y_time * y), mask=i < n)
     tl.store(dw_ptr + row, dw)
@@ -151,9 +157,14 @@ def _residual_forward_op(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float
 
 
 @operator("residual_backward")
-def _residual_backward_op(x: Tensor, y: Tensor, w: Tensor, grad: Tensor, scale: float, c: float) -> tuple[Tensor, Tensor, Tensor]:
+def _residual_backward_op(
+    x: Tensor, y: Tensor, w: Tensor, grad: Tensor, scale: float, c: float
+) -> tuple[Tensor, Tensor, Tensor]:
     rows, n = x.shape
-    dx, dy = torch.empty((rows, n), dtype=x.dtype, device=x.device), torch.empty((rows, n), dtype=y.dtype, device=x.device)
+    dx, dy = (
+        torch.empty((rows, n), dtype=x.dtype, device=x.device),
+        torch.empty((rows, n), dtype=y.dtype, device=x.device),
+    )
     dw = torch.empty((rows,), dtype=torch.float32, device=x.device)
     block = block_of(n)
     launch(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, n, scale, c, block, num_warps=warps_of(block))
@@ -256,7 +267,9 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
 
 
 @operator("residual_norm_forward")
-def _residual_norm_forward_op(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+def _residual_norm_forward_op(
+    x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float
+) -> tuple[Tensor, Tensor]:
     rows, n = x.shape
     out, joined = (torch.empty((rows, n), dtype=x.dtype, device=x.device) for _ in range(2))
     block = block_of(n)
@@ -270,7 +283,10 @@ def _residual_norm_backward_op(
     x: Tensor, y: Tensor, w: Tensor, weight: Tensor, grad: Tensor, fork: Tensor, scale: float, c: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows, n = x.shape
-    dx, dy = torch.empty((rows, n), dtype=x.dtype, device=x.device), torch.empty((rows, n), dtype=y.dtype, device=x.device)
+    dx, dy = (
+        torch.empty((rows, n), dtype=x.dtype, device=x.device),
+        torch.empty((rows, n), dtype=y.dtype, device=x.device),
+    )
     dw = torch.empty((PROGRAMS,), dtype=torch.float32, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
     block = block_of(n)
@@ -281,7 +297,9 @@ def _residual_norm_backward_op(
 
 class _ResidualNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, y, w, weight)
         ctx.scale, ctx.c, ctx.eps = scale, c, eps
         return _residual_norm_forward_op(x, y, w, weight, scale, c, eps)
@@ -290,11 +308,15 @@ class _ResidualNorm(torch.autograd.Function):
     @once
     def backward(ctx: Any, grad: Tensor, fork: Tensor) -> tuple[Tensor | None, ...]:
         x, y, w, weight = ctx.saved_tensors
-        dx, dy, dw, shares = _residual_norm_backward_op(x, y, w, weight, rows_of(grad), rows_of(fork), ctx.scale, ctx.c, ctx.eps)
+        dx, dy, dw, shares = _residual_norm_backward_op(
+            x, y, w, weight, rows_of(grad), rows_of(fork), ctx.scale, ctx.c, ctx.eps
+        )
         return dx, dy, dw.sum().to(w.dtype).view(1), shares.sum(0).to(weight.dtype), None, None, None
 
 
-def residual_norm(x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float) -> tuple[Tensor, Tensor]:
+def residual_norm(
+    x: Tensor, y: Tensor, w: Tensor, weight: Tensor, scale: float, c: float, eps: float
+) -> tuple[Tensor, Tensor]:
     """The norm of the residual, and the residual itself."""
     out, joined = apply(_ResidualNorm, _residual_norm_forward_op, rows_of(x), rows_of(y), w, weight, scale, c, eps)
     return out.view(x.shape), joined.view(x.shape)
