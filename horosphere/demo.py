@@ -9,14 +9,14 @@ import torch
 
 from horosphere.cli.common import print_comparison, require_pictures
 from horosphere.data.builtin import trove_classifiers
-from horosphere.data.tokenizer import require_language
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.files import require_new_file
 from horosphere.plots.report import Report
 from horosphere.plots.tree_report import tree_report
+from horosphere.progress import progress
 from horosphere.train.compare import compare
 from horosphere.train.config import EmbedConfig
-from horosphere.train.progress import progress
 
 CURVED, FLAT = "HELM-MiCE", "DeepSeek-V3"
 RECIPES = {CURVED: "helm-mice-tiny", FLAT: "deepseek-tiny"}
@@ -38,7 +38,7 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     print_comparison(comparison)
     report = tree_report("PyPI's classifiers", graph, comparison)
     try:
-        require_language()
+        require("language")
     except UserError as error:
         print(f"The demo goes on without its language model: {error}")
     else:

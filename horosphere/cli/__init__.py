@@ -97,8 +97,8 @@ def _embed(args: argparse.Namespace) -> None:
     from horosphere.geometry.manifold import Curved
     from horosphere.measure import depth_correlation, radius, reconstruction
     from horosphere.plots import draw_disk
+    from horosphere.progress import progress
     from horosphere.train.embed import ABOUT, embed
-    from horosphere.train.progress import progress
 
     config = _config(args)
     config.check()
@@ -188,8 +188,8 @@ def _compare_graph(args: argparse.Namespace) -> None:
     from horosphere.data import read_graph
     from horosphere.files import require_new_file
     from horosphere.plots.tree_report import tree_report
+    from horosphere.progress import progress
     from horosphere.train.compare import compare
-    from horosphere.train.progress import progress
 
     config = _config(args)
     require_new_file(args.out, args.overwrite)
@@ -341,9 +341,9 @@ def _eval(args: argparse.Namespace) -> None:
 def _eval_perplexity(args: argparse.Namespace) -> None:
     import torch
 
+    from horosphere.progress import progress
     from horosphere.train.distributed import World
     from horosphere.train.language import autocast, load, run_corpus, text_tokens, validate
-    from horosphere.train.progress import progress
 
     if len(args.task) > 1 or args.harness:
         raise UserError(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 
@@ -30,13 +31,6 @@ def on_device(t: Tensor, device: torch.device) -> Tensor:
     """Without waiting for the accelerator."""
     pinned = t.pin_memory() if device.type == "cuda" and t.device.type == "cpu" else t
     return pinned.to(device, non_blocking=True)
-
-
-def require_torchvision() -> None:
-    try:
-        import torchvision  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: F401
-    except ImportError:
-        raise UserError("pictures need the package torchvision: pip install torchvision") from None
 
 
 # -- boxes ------------------------------------------------------------------------------------------------------------
@@ -239,7 +233,7 @@ def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
 
 def _operations(m: float, height: int, width: int) -> list[Callable[[Tensor, int], Tensor]]:
     """RandAugment's operations at a share m of their ranges; the second argument is a sign."""
-    require_torchvision()
+    require("torchvision")
     from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped, import-not-found, unused-ignore]
     from torchvision.transforms.v2 import functional as T
 

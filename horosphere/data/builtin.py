@@ -3,15 +3,14 @@
 import numpy as np
 
 from horosphere.data.graph import Graph
-from horosphere.errors import UserError
+from horosphere.extras import require
 
 
 def trove_classifiers() -> Graph:
     """The tree of PyPI's package classifiers, "Topic :: Scientific/Engineering :: Physics" below "Topic :: Scientific/Engineering"."""
-    try:
-        from trove_classifiers import sorted_classifiers
-    except ImportError as error:
-        raise UserError("the demo's data is the package trove-classifiers: pip install 'horosphere[demo]'") from error
+    require("trove")
+    from trove_classifiers import sorted_classifiers
+
     number = {"PyPI": 0}
     edges = []
     for classifier in sorted_classifiers:

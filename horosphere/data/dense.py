@@ -15,6 +15,7 @@ import numpy as np
 
 from horosphere.data.images import COLOURS, EXTENSIONS, HELD_OUT, VALID
 from horosphere.errors import UserError
+from horosphere.extras import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -388,10 +389,9 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
 
 
 def _decoded(file: Path, what: str) -> Image:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UserError("pictures that are files need the package Pillow: pip install pillow") from None
+    require("pillow")
+    from PIL import Image
+
     try:
         with Image.open(file) as picture:
             picture.load()

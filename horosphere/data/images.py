@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from horosphere.data.augment import Crop, on_device, require_torchvision
+from horosphere.data.augment import Crop, on_device
+from horosphere.data.classes import ClassTree
 from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError
-from horosphere.measure.hierarchy import ClassTree
+from horosphere.extras import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -87,10 +88,7 @@ class LazyPictures:
     """Pictures that are read and decoded when they are asked for, by as many threads as there are cores."""
 
     def __init__(self, count: int, read: Callable[[int], Image], name: Callable[[int], str]):
-        try:
-            import PIL  # noqa: F401
-        except ImportError:
-            raise UserError("pictures that are files need the package Pillow: pip install pillow") from None
+        require("pillow")
         self.count, self.read, self.name = count, read, name
 
     def __len__(self) -> int:
@@ -392,7 +390,7 @@ def _torchvision(source: str, download: bool) -> _Found:
         raise UserError(
             f"{source}: no set {name or '(none)'}; choose from {', '.join(TORCHVISION)}, also as torchvision:NAME:FOLDER"
         )
-    require_torchvision()
+    require("torchvision")
     from torchvision import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     name, root = known[name.lower()], Path(folder or "~/.cache/torchvision").expanduser()

@@ -18,6 +18,7 @@ import numpy as np
 
 from horosphere.data.graph import Graph, repeats
 from horosphere.errors import UserError
+from horosphere.extras import require
 
 DELIMITER = {
     ".tsv": "\t",
@@ -231,10 +232,9 @@ def _json(text: IO[str], path: Path) -> Iterator[Row]:
 
 
 def _networkx(file: IO[Any], path: Path, kind: str, directed: bool) -> Iterator[Row]:
-    try:
-        import networkx as nx
-    except ImportError:
-        raise UserError(f"reading {kind} needs networkx: pip install 'horosphere[graphs]'") from None
+    require("graphs")
+    import networkx as nx
+
     try:
         graph = nx.parse_gml(file, label=None) if kind == ".gml" else getattr(nx, f"read_{kind[1:]}")(file)
     except (EOFError, OSError, zlib.error):

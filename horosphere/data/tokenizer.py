@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -32,7 +33,7 @@ def train_tokenizer(
         raise UserError(
             f"a vocabulary of {vocab_size} is too small: the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more."
         )
-    require_language()
+    require("language")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -70,22 +71,13 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
                 raise ValueError("it holds no JSON object")
         except (ValueError, RecursionError) as error:
             raise _damaged(folder / name, error) from error
-    require_language()
+    require("language")
     from transformers import PreTrainedTokenizerFast
 
     try:
         return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the library raises bare Exceptions for what it cannot read
         raise _damaged(folder / FILES[0], error) from error
-
-
-def require_language() -> None:
-    """Complains where the packages for language models are missing."""
-    try:
-        import tokenizers  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"language models need the package {error.name}: pip install 'horosphere[language]'") from None
 
 
 def _counted(texts: Iterable[str], progress: Callable[[int, str], None] | None) -> Iterator[str]:

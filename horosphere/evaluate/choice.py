@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from horosphere.errors import UserError
 from horosphere.evaluate.perplexity import evaluating, log_probabilities
-from horosphere.train.progress import Update, progress
+from horosphere.progress import Update, progress
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from horosphere.errors import UserError
 from horosphere.evaluate.choice import Item, fit, prefix_token, read_task
 from horosphere.evaluate.perplexity import evaluating
+from horosphere.extras import require
 
 
 def harness(
@@ -29,12 +29,9 @@ def harness(
     context: lm-eval would divide by the contexts' lengths.
     """
     items = {name: read_task(name, folder, limit) for name in tasks}
-    try:
-        import lm_eval.models.huggingface  # needs packages that lm_eval itself does not
-    except ImportError as error:
-        raise UserError(
-            f"lm-evaluation-harness is not installed, or without {error.name}: pip install 'horosphere[harness]'"
-        ) from None
+    require("harness")
+    import lm_eval
+
     with _quiet(), evaluating(model):
         wrapped = _wrapped(model, tokenizer, batch_size)
         results = lm_eval.evaluate(wrapped, {name: _task(name, items[name]) for name in tasks}, log_samples=False)[

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
-from horosphere.train.progress import Update
+from horosphere.progress import Update
 
 ENTRIES = 2**26  # logits in fp32 at once, 256 MB: a batch of a 128k vocabulary would need gigabytes
 

@@ -20,7 +20,7 @@ from horosphere.geometry import Euclidean, Manifold
 from horosphere.measure.ricci import Ricci, point_ricci
 from horosphere.measure.tokens import ExpertLoad, TokenRadius, attention_distance, expert_load, token_radius
 from horosphere.nn import MixtureOfExperts, Router
-from horosphere.train.progress import Update
+from horosphere.progress import Update
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 
 LEVELS = 4  # resolutions of a pyramid, the coarsest ones
 
@@ -173,10 +174,9 @@ def create_backbone(
 
 
 def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_size: bool) -> nn.Module:
-    try:
-        import timm
-    except ImportError:
-        raise UserError(f"{name} needs timm: pip install timm, or choose a torchvision: backbone") from None
+    require("timm")
+    import timm
+
     architecture = model.partition(".")[0]  # what follows the dot names weights
     if not timm.is_model(architecture):
         raise _unknown("timm", architecture, timm.list_models())
@@ -197,10 +197,9 @@ def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_
 
 
 def _create_torchvision(name: str, model: str, num_classes: int, pretrained: bool) -> nn.Module:
-    try:
-        import torchvision.models as zoo
-    except ImportError:
-        raise UserError(f"{name} needs torchvision: pip install torchvision") from None
+    require("torchvision")
+    import torchvision.models as zoo
+
     if model not in zoo.list_models(module=zoo):
         raise _unknown("torchvision", model, zoo.list_models(module=zoo))
     if not pretrained:

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.data.augment import MEAN, STD, require_torchvision
+from horosphere.data.augment import MEAN, STD
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.models.backbones import adapt, create_backbone
 
 PROBE = (96, 160)  # height and width of a picture that shows what maps a backbone has
@@ -53,7 +54,7 @@ class Pyramid(nn.Module):
 
     def __init__(self, backbone: str | nn.Module, width: int = 256, pretrained: bool = False, coarser: bool = False):
         super().__init__()
-        require_torchvision()
+        require("torchvision")
         from torchvision.ops import FeaturePyramidNetwork
         from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
@@ -178,7 +179,7 @@ def mask_rcnn(
     num_classes: without the background, so labels go from 1 to num_classes. size: what a picture's shorter side is brought to; in training one
     of some sizes between scale[0]·size and scale[1]·size. options: more arguments of torchvision's class.
     """
-    require_torchvision()
+    require("torchvision")
     from torchvision.models.detection import MaskRCNN
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.files import write_whole
 
 if TYPE_CHECKING:
@@ -39,11 +40,10 @@ FORMATS = {
 @contextmanager
 def style() -> Iterator[None]:
     """The look, inside a `with` block; matplotlib's own settings come back after it."""
-    try:
-        import matplotlib
-        from matplotlib.font_manager import fontManager
-    except ImportError as error:
-        raise UserError("pictures need matplotlib: pip install 'horosphere[plots]'") from error
+    require("plots")
+    import matplotlib
+    from matplotlib.font_manager import fontManager
+
     installed = set(fontManager.get_font_names())
     look = {
         "font.family": [next(font for font in FONTS if font in installed), "DejaVu Sans"],

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.geometry import Euclidean
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ def head(model: str | Path) -> Head:
 
 def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
     """How often each token of the model occurs in a text (see `data.text.documents`), with the model's own tokenizer.   -> (size,)"""
-    from horosphere.data.tokenizer import load_tokenizer, require_language
+    from horosphere.data.tokenizer import load_tokenizer
     from horosphere.measure.language import token_counts
     from horosphere.train.language import text_tokens
 
     name = str(model)
     if name.startswith(HUB):
-        require_language()
+        require("language")
         from transformers import PreTrainedTokenizerFast
 
         try:
@@ -168,11 +169,9 @@ def _open(model: str) -> _Files:
 
 
 def _hub(model: str) -> Fetch:
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-    except ImportError:
-        raise UserError(f"{model} needs the package huggingface_hub: pip install 'horosphere[language]'") from None
+    require("hub")
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     def fetch(name: str) -> Path | None:
         try:
@@ -243,9 +242,7 @@ def _ties(config: dict[str, Any]) -> bool:
         from horosphere.models.helm import HelmConfig
 
         return bool(HelmConfig.tie_word_embeddings)
-    from horosphere.data.tokenizer import require_language
-
-    require_language()
+    require("language")
     from transformers import CONFIG_MAPPING
 
     return kind in CONFIG_MAPPING and bool(getattr(CONFIG_MAPPING[kind], "tie_word_embeddings", False))

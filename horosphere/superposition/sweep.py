@@ -23,14 +23,15 @@ import torch
 from torch import Tensor
 
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.files import require_new_folder, write_whole
+from horosphere.progress import Update, progress
 from horosphere.stopping import stop_asked
 from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented, welch
 from horosphere.superposition.frequencies import weights_of
 from horosphere.superposition.results import RESULTS
 from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, streams
 from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, preactivation
-from horosphere.train.progress import Update, progress
 
 ABOUT, PARQUET, CHECKPOINT = "sweep.json", "results.parquet", "checkpoint.safetensors"
 EVALUATED = (128, 1024)  # batches and their samples, fresh ones, that the loss of a trained run is measured on
@@ -81,10 +82,8 @@ def sweep(
         raise UserError(
             f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; lower the widths"
         )
-    if parquet and importlib.util.find_spec("pyarrow") is None:
-        raise UserError(
-            "results.parquet needs pyarrow, which is not installed: pip install pyarrow, or take results.csv"
-        )
+    if parquet:
+        require("parquet")
     for stream in streams(runs):
         Sampler(*stream)  # complains about impossible frequencies now, and not in the middle of the night
     grid = json.loads(
@@ -350,9 +349,9 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
                 raise ValueError("it belongs to another grid")
             return (
                 json.loads(about["chunk"]),
-                {name: file.get_tensor(name) for name in file.keys()},
+                {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 (a handle, not a dict)
                 float(about["seconds"]),
-            )  # noqa: SIM118
+            )
     except (OSError, ValueError, LookupError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise UserError(

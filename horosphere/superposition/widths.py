@@ -13,9 +13,9 @@ import numpy as np
 
 from horosphere.errors import UserError
 from horosphere.files import write_whole
+from horosphere.progress import progress
 from horosphere.superposition.fits import Losses, WidthFit, fit_widths
 from horosphere.superposition.heads import head, head_geometry
-from horosphere.train.progress import progress
 from horosphere.train.trainings import Entrant, Training, run_all
 
 GEOMETRIES = {"lorentz": "HELM-D", "euclidean": "Llama"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from horosphere.errors import UserError
 from horosphere.files import write_whole
-from horosphere.train.progress import progress
+from horosphere.progress import progress
 from horosphere.train.trainings import Entrant, Training, run_all, spread
 
 RESULTS = "results.json"

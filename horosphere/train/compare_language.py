@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from horosphere.errors import UserError
 from horosphere.files import write_whole
-from horosphere.train.progress import progress
+from horosphere.progress import progress
 from horosphere.train.trainings import Entrant, Training, run_all, spread
 
 if TYPE_CHECKING:

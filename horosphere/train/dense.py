@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.data.augment import MEAN, normalise, on_device, require_torchvision, shuffled
+from horosphere.data.augment import MEAN, normalise, on_device, shuffled
 from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
 from horosphere.errors import UserError
+from horosphere.extras import require
 from horosphere.files import require_new_folder, write_whole
 from horosphere.models.backbones import adapt, create_backbone
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
@@ -300,15 +301,6 @@ def separated(batch: dict[str, Tensor]) -> tuple[list[Tensor], list[dict[str, Te
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def require_torchmetrics() -> None:
-    try:
-        import torchmetrics  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "scores of pixels and objects need the package torchmetrics: pip install torchmetrics"
-        ) from None
-
-
 @dataclass(frozen=True)
 class SemanticScores:
     miou: float  # mean over the classes that occur, in truth or prediction
@@ -322,7 +314,7 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
 
     With several processes each takes one picture at a time and all as many: what fills up the last round counts for nothing.
     """
-    require_torchmetrics()
+    require("torchmetrics")
     from torchmetrics.classification import MulticlassJaccardIndex  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     held = data.valid
@@ -377,7 +369,7 @@ def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: tor
 
     Every process goes through all pictures: a sharded model needs them all in every forward, and masks are not sent around.
     """
-    require_torchmetrics()
+    require("torchmetrics")
     from torchmetrics.detection import MeanAveragePrecision  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     backend = coco_masks().__name__.partition(".")[0]
@@ -426,8 +418,8 @@ def train_dense(
 ) -> FitResult:
     """Train into the folder `out`, alone or as one process of torchrun's; at the end its model.safetensors has the weights to use."""
     recipe.check()
-    require_torchvision()
-    require_torchmetrics()
+    require("torchvision")
+    require("torchmetrics")
     if recipe.detects:
         coco_masks()  # the evaluation needs it: better to know now
         recipe = dataclasses.replace(recipe, engine=dataclasses.replace(recipe.engine, compile=False))

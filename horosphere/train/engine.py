@@ -24,11 +24,11 @@ from horosphere import __version__
 from horosphere.errors import UserError
 from horosphere.files import require_new_folder, write_whole
 from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.progress import progress
 from horosphere.stopping import stop_asked
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, local, norms, reshard, shard
 from horosphere.train.graphed import Graphed
-from horosphere.train.progress import progress
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
 FREE = {

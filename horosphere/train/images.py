@@ -20,11 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device, require_torchvision, shuffled
+from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device, shuffled
+from horosphere.data.classes import ClassTree
 from horosphere.data.images import ImageData, Later, open_images
 from horosphere.errors import UserError
+from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.extras import require
 from horosphere.files import require_new_folder, write_whole
-from horosphere.measure.hierarchy import ClassTree, class_distances, hierarchy_scores
+from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import create_backbone
 from horosphere.models.hcformer import HCFormer, HCFormerConfig, hcformer_config
 from horosphere.models.himapper import HiMapper, HiMapperConfig, TreeLoss
@@ -181,7 +184,7 @@ def _network(name: str, classes: int, size: int, changes: dict[str, Any], pretra
         theirs = create_backbone(name, classes, pretrained, any_size=True)
         _try(theirs, name, size)
         return theirs
-    require_torchvision()
+    require("torchvision")
     from torchvision import models  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     network: Any = models.get_model(name, weights=None, num_classes=classes)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.data.text import documents
-from horosphere.data.tokenizer import load_tokenizer, require_language
+from horosphere.data.tokenizer import load_tokenizer
 from horosphere.data.tokens import (
     Corpus,
     TokenFile,
@@ -31,13 +31,14 @@ from horosphere.data.tokens import (
 )
 from horosphere.errors import UserError
 from horosphere.evaluate.perplexity import Perplexity, perplexity
+from horosphere.extras import require
 from horosphere.files import require_new_folder
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.nn import Experts, Router, document_mask
+from horosphere.progress import Update, progress
 from horosphere.train import checkpoint
 from horosphere.train.distributed import World, whole, world
 from horosphere.train.engine import CHECKPOINTS, RUN, EngineConfig, FitResult, fit, last_checkpoint, read_run
-from horosphere.train.progress import Update, progress
 from horosphere.train.recipe import build, read_recipe
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class LanguageRecipe:
     @staticmethod
     def read(name: str, settings: Sequence[str] = ()) -> LanguageRecipe:
         """A recipe by name or .yaml file, under `key=value` settings."""
-        require_language()
+        require("language")
         given = read_recipe(name, settings)
         values: Any = build(_settings(), given, where=name)
         own, engine, model = ({key: getattr(values, key) for key in given if key in keys} for keys in _keys())
@@ -372,7 +373,7 @@ def train(
 def load(run: str | Path) -> tuple[HelmForCausalLM, PreTrainedTokenizerFast]:
     """The model of a run, on the CPU and in eval mode, and its tokenizer. Of a run under way, or stopped, the last checkpoint."""
     folder = Path(run)
-    require_language()
+    require("language")
     if (folder / EXPORTED).is_file():
         model = _exported(folder)
     else:

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from horosphere.errors import UserError
-from horosphere.train.progress import Update
+from horosphere.progress import Update
 
 POLL = 0.2  # seconds between looks at the trainings
 

@@ -236,7 +236,9 @@ def test_no_file(tmp_path):
 
 def test_without_networkx(put, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    assert refusal(put("t.gml", "")) == "reading .gml needs networkx: pip install 'horosphere[graphs]'"
+    assert (
+        refusal(put("t.gml", "")) == "graphs in this format need the package networkx: pip install 'horosphere[graphs]'"
+    )
 
 
 def test_deep_json_is_walked_without_recursion(put, monkeypatch):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from horosphere.data.classes import ClassTree
 from horosphere.data.graph import Graph
 from horosphere.errors import UserError
+from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.geometry import Euclidean, Lorentz, Poincare
-from horosphere.measure.hierarchy import ClassTree, class_distances, hierarchy_scores
+from horosphere.measure.hierarchy import class_distances
 
 TWO = ClassTree.of_groups([0, 0, 1, 1, 1])  # classes 0 … 4, groups 5 and 6, root 7
 

@@ -21,7 +21,8 @@ from torch import nn
 
 from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
-from horosphere.measure.hierarchy import class_distances, hierarchy_scores
+from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.measure.hierarchy import class_distances
 from horosphere.models.hcformer import HCFORMER
 from horosphere.models.himapper import HiMapper
 from horosphere.train import images as module

@@ -1,0 +1,82 @@
+"""Classes that are related: a tree whose leaves they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from horosphere.errors import UserError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassTree:
+    """A rooted tree of M nodes whose leaves are the K classes: nodes 0 … K - 1."""
+
+    parents: np.ndarray  # (M,) int64: the parent of each node, -1 for the root
+    classes: int  # K
+
+    def __post_init__(self) -> None:
+        parents = np.asarray(self.parents)
+        if parents.ndim != 1 or not np.issubdtype(parents.dtype, np.integer):
+            raise UserError(
+                f"a tree is a list of parents, whole numbers; this one has shape {parents.shape} and type {parents.dtype}."
+            )
+        parents = parents.astype(np.int64)
+        object.__setattr__(self, "parents", parents)
+        roots = np.flatnonzero(parents < 0)
+        if len(roots) != 1:
+            raise UserError(f"the tree has {len(roots)} nodes without a parent (-1): give it one root.")
+        if parents.max(initial=-1) >= len(parents):
+            raise UserError(
+                f"node {parents.argmax()} has parent {parents.max()}, but there are {len(parents)} nodes. Number them from 0."
+            )
+        if not 0 < self.classes <= len(parents):
+            raise UserError(
+                f"{self.classes} classes in a tree of {len(parents)} nodes: the classes are its first nodes, at least one."
+            )
+        if (inner := parents[(parents >= 0) & (parents < self.classes)]).size:
+            raise UserError(
+                f"class {inner[0]} is the parent of another node: the classes, nodes 0 to {self.classes - 1}, must be leaves."
+            )
+        if len(self.depth) and self.depth.min() < 0:
+            raise UserError(
+                f"node {self.depth.argmin()} does not lead to the root: its ancestors go round in a circle."
+            )
+
+    def __repr__(self) -> str:
+        return f"ClassTree({self.classes} classes, {len(self.parents)} nodes)"
+
+    @staticmethod
+    def of_groups(groups: Sequence[int] | np.ndarray) -> ClassTree:
+        """Classes, their groups, a root: groups[k] is the group of class k, numbered from 0.   (K,) -> ClassTree"""
+        groups = np.asarray(groups).astype(np.int64)
+        if groups.ndim != 1 or not groups.size or groups.min() < 0:
+            raise UserError("groups of classes are a list of numbers from 0, one for each class.")
+        classes, count = len(groups), int(groups.max()) + 1
+        return ClassTree(np.concatenate([groups + classes, np.full(count, classes + count), [-1]]), classes)
+
+    @cached_property
+    def depth(self) -> np.ndarray:
+        """Edges to the root; -1 where there is no way.   -> (M,)"""
+        depth = np.where(self.parents < 0, 0, -1)
+        while True:
+            new = np.where((depth < 0) & (depth[self.parents] >= 0), depth[self.parents] + 1, depth)
+            if (new == depth).all():
+                return depth
+            depth = new
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """Edges on the way from class to class, depth_a + depth_b - 2·depth of the last ancestor they share.   -> (K, K) int64"""
+        on_path = np.zeros((self.classes, len(self.parents)), dtype=np.float32)
+        node = np.arange(self.classes)
+        while (node >= 0).any():
+            at = np.flatnonzero(node >= 0)
+            on_path[at, node[at]] = 1
+            node = np.where(node >= 0, self.parents[node], -1)
+        shared = (on_path @ on_path.T).astype(np.int64) - 1
+        depth = self.depth[: self.classes]
+        return depth[:, None] + depth[None, :] - 2 * shared

@@ -1,0 +1,38 @@
+"""What needs a package that a plain install does not have, and how to get it."""
+
+from importlib import import_module
+
+from horosphere.errors import UserError
+
+# feature: what the user wanted, the packages it needs, what to install
+NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "language": ("language models", ("tokenizers", "transformers"), "'horosphere[language]'"),
+    "datasets": ("datasets of Hugging Face", ("datasets",), "'horosphere[language]'"),
+    "hub": ("models of Hugging Face", ("huggingface_hub",), "'horosphere[language]'"),
+    "harness": (
+        "evaluations by lm-evaluation-harness",
+        ("lm_eval", "lm_eval.models.huggingface"),
+        "'horosphere[harness]'",
+    ),
+    "plots": ("pictures and reports", ("matplotlib",), "'horosphere[plots]'"),
+    "graphs": ("graphs in this format", ("networkx",), "'horosphere[graphs]'"),
+    "trove": ("PyPI's classifiers", ("trove_classifiers",), "'horosphere[demo]'"),
+    "torchvision": ("models of pictures", ("torchvision",), "torchvision"),
+    "timm": ("networks of timm", ("timm",), "timm"),
+    "torchmetrics": ("scores of pixels and objects", ("torchmetrics",), "torchmetrics"),
+    "pillow": ("pictures in files", ("PIL",), "pillow"),
+    "parquet": ("tables in Parquet", ("pyarrow",), "pyarrow"),
+    "ray": ("jobs on Ray", ("ray",), "'horosphere[ray]'"),
+    "slurm": ("jobs on Slurm", ("submitit",), "'horosphere[slurm]'"),
+}
+
+
+def require(feature: str) -> None:
+    """Complain before the work where a package is missing, with the line that installs it."""
+    what, packages, install = NEEDS[feature]
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            missing = (error.name or package).partition(".")[0]
+            raise UserError(f"{what} need the package {missing}: pip install {install}") from None

@@ -1,0 +1,77 @@
+"""A bar on a terminal, a line now and then elsewhere."""
+
+import io
+from contextlib import redirect_stderr
+
+import pytest
+
+from horosphere.progress import about, progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "140")
+    return Terminal()
+
+
+def test_a_terminal_shows_a_bar_and_clears_it(terminal):
+    with redirect_stderr(terminal), progress("embedding", 3) as update:
+        update(2, "loss 0.125")
+    shown = terminal.getvalue()
+    assert "embedding" in shown
+    assert "2/3" in shown
+    assert "loss 0.125" in shown
+    assert shown.endswith("\x1b[2K")  # the line is erased at the end
+
+
+def test_quiet_is_silent_on_a_terminal(terminal):
+    with redirect_stderr(terminal), progress("embedding", 3, quiet=True) as update:
+        update(2, "loss 0.125")
+    assert terminal.getvalue() == ""
+
+
+def logged(monkeypatch, total, updates):
+    """What a log holds after updates (second, done, note)."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with redirect_stderr(io.StringIO()) as stream, progress("training", total) as update:
+        for now[0], done, note in updates:
+            update(done, note)
+    return stream.getvalue().splitlines()
+
+
+def test_a_log_gets_a_line_now_and_then_and_the_first_says_how_long(monkeypatch):
+    said = logged(monkeypatch, 600, [(second, second, f"loss {second}") for second in range(1, 70)])
+    assert said == [
+        "training: 5 of 600, loss 5, about 10 minutes left",
+        "training: 35 of 600, loss 35, about 9 minutes left",
+        "training: 65 of 600, loss 65, about 9 minutes left",
+    ]
+
+
+def test_short_work_leaves_a_log_empty(monkeypatch):
+    assert logged(monkeypatch, 3, [(1, 1, ""), (2, 2, ""), (6, 3, "")]) == []
+
+
+def test_the_pace_of_a_resumed_job_is_that_of_the_rest(monkeypatch):
+    assert logged(monkeypatch, 600, [(1, 541, ""), (5, 545, "")]) == ["training: 545 of 600, about a minute left"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "1 second"), (1.4, "1 second"), (20, "20 seconds"), (50, "a minute"), (100, "2 minutes"), (7000, "2 hours")],
+)
+def test_durations_are_said_as_people_say_them(seconds, said):
+    assert about(seconds) == f"about {said}"
+
+
+def test_the_cursor_returns_when_the_work_fails(terminal):
+    with pytest.raises(KeyboardInterrupt), redirect_stderr(terminal), progress("embedding", 3):
+        raise KeyboardInterrupt
+    assert "\x1b[?25h" in terminal.getvalue()
