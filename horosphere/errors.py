@@ -1,5 +1,24 @@
 """The one exception meant for people: what is wrong, where, and what to do, in one line."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """A mistake in what the user gave. The command line prints it without a traceback and exits with code 2."""
+
+
+def choices(name: object, known: Iterable[str], more: str = "") -> str:
+    """How a message about an unknown name ends: with its near misses, else with all there are, and what `more` there is.
+
+    >>> choices("stepps", ["steps", "lr"]), choices("colour", ["steps", "lr"])
+    ('did you mean steps?', 'choose from steps, lr')
+    """
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known)
+    return f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}{more}"
+
+
+def one_line(text: object, most: int = 160) -> str:
+    """What others say in many lines, for a message of one; an error without words is called by its type."""
+    return " ".join(str(text).split())[:most] or type(text).__name__

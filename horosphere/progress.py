@@ -4,11 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Update = Callable[[int, str], None]
 
 FIRST = 5.0  # seconds until a log gets its first line, which says how long it will take; shorter work is not worth one
 EVERY = 30.0  # seconds between further lines
+
+_bars: list[Any] = []  # the bar that is on the screen, if any: a terminal can show but one
 
 
 @contextmanager
@@ -25,9 +28,15 @@ def progress(title: str, total: int, quiet: bool = False) -> Iterator[Update]:
 
 @contextmanager
 def _bar(title: str, total: int) -> Iterator[Update]:
+    """Work within work, such as an evaluation within a training, gets a line of its own below."""
     from rich import progress as rich
     from rich.console import Console
 
+    if _bars:
+        inner = _bars[-1].add_task(title, total=total, note="")
+        yield lambda done, note: _bars[-1].update(inner, completed=done, note=note)
+        _bars[-1].remove_task(inner)
+        return
     columns = (
         "{task.description}",
         rich.BarColumn(),
@@ -37,7 +46,11 @@ def _bar(title: str, total: int) -> Iterator[Update]:
     clocks = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
     with rich.Progress(*columns, *clocks, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total, note="")
-        yield lambda done, note: bar.update(task, completed=done, note=note)
+        _bars.append(bar)
+        try:
+            yield lambda done, note: bar.update(task, completed=done, note=note)
+        finally:
+            _bars.pop()
 
 
 class _Lines:
@@ -45,18 +58,21 @@ class _Lines:
 
     def __init__(self, title: str, total: int):
         self.title, self.total = title, total
-        self.begin = time.monotonic()
-        self.before: int | None = None  # a resumed job has work behind it: the pace is that of the rest
-        self.due = self.begin + FIRST
+        self.due = time.monotonic() + FIRST
+        # a resumed job has work behind it: the pace is that of the rest
+        self.first: tuple[float, int] | None = None
 
     def __call__(self, done: int, note: str) -> None:
         now = time.monotonic()
-        self.before = done - 1 if self.before is None else self.before
+        begin, before = self.first = self.first or (now, done)
         if now < self.due or done >= self.total:
             return
-        left = (self.total - done) * (now - self.begin) / max(1, done - self.before)
-        parts = [f"{self.title}: {done:,} of {self.total:,}", *[note] * bool(note), f"{about(left)} left"]
-        print(", ".join(parts), file=sys.stderr, flush=True)
+        left = [f"{about((self.total - done) * (now - begin) / (done - before))} left"] if done > before else []
+        print(
+            ", ".join([f"{self.title}: {done:,} of {self.total:,}", *[note] * bool(note), *left]),
+            file=sys.stderr,
+            flush=True,
+        )
         self.due = now + EVERY
 
 

@@ -63,6 +63,19 @@ def test_the_pace_of_a_resumed_job_is_that_of_the_rest(monkeypatch):
     assert logged(monkeypatch, 600, [(1, 541, ""), (5, 545, "")]) == ["training: 545 of 600, about a minute left"]
 
 
+def test_where_nothing_is_done_yet_nothing_is_promised(monkeypatch):
+    assert logged(monkeypatch, 600, [(1, 0, "a-0"), (6, 0, "a-0")]) == ["training: 0 of 600, a-0"]
+
+
+def test_work_within_work_has_a_line_of_its_own(terminal):
+    with redirect_stderr(terminal), progress("training", 3) as outer, progress("ranking", 7) as inner:
+        outer(1, "loss 2")
+        inner(5, "nodes")
+        inner(6, "nodes")
+    assert "ranking" in terminal.getvalue()
+    assert "training" in terminal.getvalue()
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(0.2, "1 second"), (1.4, "1 second"), (20, "20 seconds"), (50, "a minute"), (100, "2 minutes"), (7000, "2 hours")],

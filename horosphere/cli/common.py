@@ -1,12 +1,20 @@
-"""What the commands share: arguments, devices, tables."""
+"""What the commands share: arguments, settings, devices, tables."""
 
 import argparse
 import os
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from horosphere.errors import UserError
+from horosphere import catalogue
+from horosphere.errors import UserError, choices
+from horosphere.settings import Setting, describe
+
+HELP_WIDTH = 100
+NUMBER = re.compile(r"[-+−±<>≈~]?\s*[\d.]|[-–—]?$|nan|-?inf", re.IGNORECASE)  # how a cell of a column of numbers begins
+ENGINE = "horosphere.train.config:EngineConfig"
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,20 +28,39 @@ def command(commands: Any, name: str, run: Any, summary: str, example: str) -> a
         name, help=summary, description=summary, epilog=f"example: {example}", allow_abbrev=False
     )
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )  # as well behind the command
+    # as well behind the command
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
+
+
+def settings_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("settings", metavar="key=value", nargs="*", help=text)
 
 
 def device_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, or auto (default)")
 
 
+def resume_options(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--resume", action="store_true", help=f"go on with a {what} that was stopped")
+    parser.add_argument(
+        "--continue", dest="go_on", action="store_true", help=f"the same; begin the {what} where there is none"
+    )
+
+
+def executor_options(parser: argparse.ArgumentParser, jobs: int) -> None:
+    places = "here (default), ray, slurm; settings as in slurm:partition=gpu,gpus=1 (docs/scale.md)"
+    parser.add_argument("--executor", metavar="WHERE", default="here", help=places)
+    parser.add_argument("--jobs", metavar="N", type=positive, help=f"trainings at once (default {jobs} here)")
+
+
 def output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
     parser.add_argument("--out", metavar="PATH", default=default, help=text)
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
 
 
 def positive(text: str) -> int:
@@ -52,53 +79,100 @@ def names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
+def stem(path: str) -> str:
+    return Path(path.removesuffix(".gz")).stem
+
+
 def choose_device(name: str) -> str:
     import torch
 
-    gpus, processes = (
-        torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
-    )
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if name == "auto":
         name = "cuda" if gpus else "cpu"
     here = ["cpu", *["cuda"] * bool(gpus), *(f"cuda:{i}" for i in range(gpus))]
     if name not in here:
         raise UserError(f"--device {name}: torch has only {', '.join(here)} here; choose from that")
     if name != "cpu" and processes > gpus:
-        raise UserError(
-            f"{processes} processes for {gpus} GPUs: start one for each with --nproc-per-node {gpus}, or pass --device cpu"
-        )
+        how = f"start one for each with --nproc-per-node {gpus}, or pass --device cpu"
+        raise UserError(f"{processes} processes for {gpus} GPUs: {how}")
     return name
-
-
-def stem(path: str) -> str:
-    return Path(path.removesuffix(".gz")).stem
-
-
-def require_pictures() -> None:
-    """Complain before the training, not after it, when matplotlib is missing."""
-    from horosphere.plots.style import style
-
-    with style():
-        pass
 
 
 def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def known_settings(task: str, network: str = "") -> dict[str, Setting]:
+    """The settings of a task with a network, and of the engine, read from their sources: nothing heavy is imported."""
+    entry = catalogue.models().get(f"{network.partition(':')[0]}:" if ":" in network else network)
+    classes = [catalogue.task(task).build, ENGINE, *([entry.settings] if entry and entry.settings else [])]
+    return {setting.name: setting for reference in classes for setting in describe(reference)}
+
+
+def take_settings(
+    args: argparse.Namespace, known: Mapping[str, Setting], options: Mapping[str, Setting] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """What the parser left over, as `key=value` settings and as values of options: `--dim 5` is dim=5, `--graph` is graph=true."""
+    settings, values, words = list(args.settings), {}, list(args.more)
+    while words:
+        word = words.pop(0)
+        key, equals, value = word.removeprefix("--").partition("=")
+        name = key.replace("-", "_")
+        if not word.startswith("--"):
+            if not equals:
+                raise UserError(f"{word}: what is this for? A setting is written key=value or --key value")
+            settings.append(word)
+            continue
+        setting = {**known, **(options or {})}.get(name)
+        if setting is None:
+            every = [f"--{n.replace('_', '-')}" for n in (*(options or {}), *known)]
+            raise UserError(f"--{key}: there is no such option here; {choices(f'--{key}', every)}")
+        if not equals and setting.kind == "bool" and (not words or words[0] not in ("true", "false")):
+            value = "true"
+        elif not equals:
+            if not words:
+                raise UserError(f"--{key} has no value; write --{key} {setting.default or 'VALUE'}")
+            value = words.pop(0)
+        if options and name in options:
+            values[name] = value
+        else:
+            settings.append(f"{name}={value}")
+    return settings, values
+
+
+def settings_help(known: Mapping[str, Setting], given: Mapping[str, Any]) -> str:
+    """Lines for the end of a command's help: what can be set, and the value where nobody sets it."""
+    width = max(map(len, known)) + 4
+    lines = ["settings, as --key value or key=value:"]
+    for setting in known.values():
+        option = f"--{setting.name.replace('_', '-')}"
+        text = f"{setting.help} ({setting.value(given)})" if setting.value(given) else setting.help
+        indent = " " * (width + 4)
+        lines += textwrap.wrap(text, HELP_WIDTH, initial_indent=f"  {option:{width}}  ", subsequent_indent=indent)
+    return "\n".join(lines)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> None:
     """Columns just wide enough, numbers to the right, in plain text: fits a terminal and a log."""
     lines = [list(heads), *map(list, rows)] if heads else [list(r) for r in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    columns = range(len(lines[0]))
+    widths = [max(len(line[i]) for line in lines) for i in columns]
+    numeric = [bool(heads) and i > 0 and all(NUMBER.match(row[i]) for row in rows) for i in columns]
     for n, line in enumerate(lines):
-        cells = [
-            c.ljust(w) if i == 0 or not heads else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        print(("  ".join(cells) + ("   <- best" if best is not None and n == best + bool(heads) else "")).rstrip())
+        cells = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric, strict=True)]
+        mark = "   <- best" if best is not None and n == best + bool(heads) else ""
+        print(("  ".join(cells) + mark).rstrip())
 
 
-def print_comparison(comparison: Any) -> None:
-    heads, cells = comparison.cells()
+def print_results(results: Any) -> None:
+    """A study for a terminal: the table and the verdict."""
+    heads, cells = results.cells()
     table(heads, cells, best=0)
-    print(comparison.verdict())
+    print(results.verdict())

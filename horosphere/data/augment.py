@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from horosphere.errors import UserError
 from horosphere.extras import require
+from horosphere.settings import Amount, Range, Share
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 
@@ -61,28 +61,15 @@ def random_box(height: int, width: int, draws: Sequence[float]) -> Box:
 class Augmentation:
     """As in the papers of each; 0 and false are off."""
 
-    crop: Literal["random", "shift", "none"] = (
-        "random"  # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
-    )
+    # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
+    crop: Literal["random", "shift", "none"] = "random"  # random for photographs, shift for small pictures
     flip: bool = True  # left and right
-    randaugment: float = (
-        9.0  # strength of two operations in tenths, as its paper and timm count (torchvision: in thirtieths)
-    )
-    mixup: float = 0.8  # α of Beta(α, α); where cutmix is on as well, each takes half of the pairs
-    cutmix: float = 1.0
-    erase: float = 0.25  # share of the pictures with a rectangle erased
-    smoothing: float = 0.1  # share of a label spread over all classes
-
-    def check(self) -> None:
-        for name, most in (
-            ("randaugment", 10.0),
-            ("mixup", math.inf),
-            ("cutmix", math.inf),
-            ("erase", 1.0),
-            ("smoothing", 1.0),
-        ):
-            if not 0 <= getattr(self, name) <= most:
-                raise UserError(f"{name}={getattr(self, name):g}: it goes from 0 to {most:g}")
+    # in tenths, as its paper and timm count; torchvision counts in thirtieths
+    randaugment: Annotated[float, Range(least=0, most=10)] = 9.0  # strength of two operations, in tenths
+    mixup: Amount = 0.8  # α of Beta(α, α); where cutmix is on as well, each takes half of the pairs
+    cutmix: Amount = 1.0  # α of Beta(α, α)
+    erase: Share = 0.25  # share of the pictures with a rectangle erased
+    smoothing: Share = 0.1  # share of a label spread over all classes
 
     @property
     def mixes(self) -> bool:
@@ -124,21 +111,6 @@ class Draws:
 
     def __getitem__(self, rows: slice) -> Draws:
         return Draws(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-
-def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
-    """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.   -> (last - first,)"""
-    found = []
-    while first < last:
-        epoch, place = divmod(first, count)
-        found.append(_order(count, epoch, seed)[place : place + last - first])
-        first += len(found[-1])
-    return np.concatenate(found)
-
-
-@lru_cache(2)  # a batch lies in two epochs at most, unless it is larger than one
-def _order(count: int, epoch: int, seed: int) -> np.ndarray:
-    return np.random.default_rng((seed, epoch)).permutation(count)
 
 
 def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:

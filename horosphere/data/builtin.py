@@ -3,7 +3,22 @@
 import numpy as np
 
 from horosphere.data.graph import Graph
+from horosphere.errors import UserError, choices
 from horosphere.extras import require
+
+BUILTIN = "builtin:"  # what names of data that come with a package begin with
+
+
+def builtin_graph(name: str) -> Graph:
+    """The hierarchy of this name: "builtin:trove".
+
+    >>> builtin_graph("builtin:trove").labels[0]
+    'PyPI'
+    """
+    known = {f"{BUILTIN}trove": trove_classifiers}
+    if name not in known:
+        raise UserError(f"{name}: no such data comes with a package; {choices(name, known)}")
+    return known[name]()
 
 
 def trove_classifiers() -> Graph:

@@ -150,6 +150,15 @@ def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     return F.avg_pool2d(found, finer).round().clamp(0, 255).to(torch.uint8)
 
 
+def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
+    """The same box of a picture in a file at several sizes.   -> (3, size, size) uint8 each"""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such picture; check the path")
+    one = LazyPictures(1, partial(_read, [path]), lambda _: str(path))
+    return [one.crops(np.zeros(1, np.int64), crop, np.zeros((1, 4)), size)()[0] for size in sizes]
+
+
 # -- sets -------------------------------------------------------------------------------------------------------------
 
 

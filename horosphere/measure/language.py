@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -325,37 +324,6 @@ def study(
         )
         stats[name] = inspect(model, tokens, tick)
     return TokenStudy(list(labels), radius, stats, ricci, noise)
-
-
-def measure_tokens(
-    runs: Sequence[str | Path], data: str | None = None, *, seed: int = 0, progress: Update | None = None
-) -> TokenStudy:
-    """A `study` of a run; further runs are its twins. Tokens are counted in its training text, and the models read of the held-out part.
-
-    data: another text to count and read.
-    """
-    from horosphere.train.language import load, run_corpus, text_tokens
-
-    loaded = {Path(run).name: load(run) for run in runs}
-    if len(loaded) < len(runs):
-        raise UserError(
-            f"{', '.join(map(str, runs))}: folders of the same name cannot be told apart in a picture. Rename one."
-        )
-    model, tokenizer = next(iter(loaded.values()))
-    for name, (_, other) in loaded.items():
-        if other.get_vocab() != tokenizer.get_vocab():
-            raise UserError(
-                f"{name} has another tokenizer than {next(iter(loaded))}: their tokens cannot be compared. Train both on the same text."
-            )
-    if data is None:
-        corpus = run_corpus(runs[0], tokenizer)
-        counted, read = corpus.train, corpus.valid
-    else:
-        counted = read = text_tokens(data, tokenizer)
-    size = model.config.vocab_size
-    rows = first_rows(read, min(m.config.max_position_embeddings for m, _ in loaded.values()))
-    models = {name: m for name, (m, _) in loaded.items()}
-    return study(models, token_labels(tokenizer, size), token_counts(counted, size), rows, seed=seed, progress=progress)
 
 
 def first_rows(tokens: TokenFile, length: int) -> Tensor:

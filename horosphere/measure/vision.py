@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.models.hcformer import HCFormer
-from horosphere.models.himapper import Hierarchy
+from horosphere.models.himapper import Hierarchy, HiMapper
 from horosphere.nn.clustering import ClusterMixer
 
+ANSWERS = 5  # that are told
 MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # at most; of the distance to the farthest point
 
 # -- HCFormer ---------------------------------------------------------------------------------------------------------
@@ -175,3 +177,44 @@ def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
             to_others = float(distance[nodes][:, nodes].sum() / (count * (count - 1))) if count > 1 else None
             found.append(TreeLevel(count, float(seen[nodes].mean()), float(radius[nodes].mean()), to_parent, to_others))
     return found
+
+
+# -- all there is to see -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What a model makes of a picture."""
+
+    picture: np.ndarray  # (H, W, 3) uint8: the part that the network sees, perhaps finer
+    size: int  # pixels that it sees, from top to bottom
+    answers: list[tuple[str, float]]  # likeliest classes and their probabilities; empty for random weights
+    clusters: list[ClusterMap]  # coarse to fine; empty without an HCFormer
+    tree: Hierarchy | None  # of the one picture; None without a Hi-Mapper
+
+    def rows(self) -> list[list[str]]:
+        """The answer as a table: class, probability."""
+        return [[name, f"{100 * share:.1f} %"] for name, share in self.answers]
+
+
+def explain(network: nn.Module, x: Tensor, picture: np.ndarray, classes: Sequence[str] = ()) -> Explanation:
+    """Clusters of an HCFormer, the tree of a Hi-Mapper, or both.   x (3, h, w) normalised, picture (H, W, 3) uint8 of the same part"""
+    clustering = next(
+        (module for module in network.modules() if isinstance(module, HCFormer)), None
+    )  # perhaps within a Hi-Mapper
+    if clustering is None and not isinstance(network, HiMapper):
+        raise UserError(
+            f"{type(network).__name__} has neither clusters nor a tree to show: explain takes runs of HCFormer and Hi-Mapper"
+        )
+    network.eval()
+    answers: list[tuple[str, float]] = []
+    with torch.no_grad():
+        if classes:
+            likeliest = network(x[None])[0].float().softmax(0).topk(min(ANSWERS, len(classes)))
+            answers = [
+                (classes[i], share)
+                for share, i in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+            ]
+        clusters = [] if clustering is None else cluster_levels(clustering, x)
+        tree = network.hierarchy(x[None]) if isinstance(network, HiMapper) else None
+    return Explanation(picture, x.shape[-2], answers, clusters, tree)

@@ -1,16 +1,21 @@
 """Backbones of timm, torchvision and this package behind one face: a last map, the vector a classifier reads, a pyramid of maps."""
 
 import difflib
+import inspect
 import math
+from collections import Counter
 from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.models.hcformer import HCFormer, hcformer_config
 
+HCFORMER = "hcformer"  # what names of models/hcformer.py's begin with
+SMALL = 64  # pixels
 LEVELS = 4  # resolutions of a pyramid, the coarsest ones
 
 
@@ -151,9 +156,13 @@ def create_backbone(
 
     Nothing is fetched unless `pretrained`. any_size: transformers of timm take pictures of other sizes than their own, where they can.
     """
-    if changes and not name.startswith("hcformer-"):
-        raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of hcformer; {name} has none of its own")
-    library, _, model = name.partition(":")
+    library, _, model = name.partition(":") if ":" in name else ("torchvision", "", name)
+    if name.startswith(HCFORMER):
+        if pretrained:
+            raise UserError(f"{name} has no published weights: leave out pretrained")
+        return HCFormer(hcformer_config(name, num_classes=num_classes, **changes))
+    if changes:
+        raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of {HCFORMER}; {name} has none of its own")
     try:
         if library == "timm":
             return _create_timm(name, model, num_classes, pretrained, any_size)
@@ -164,13 +173,54 @@ def create_backbone(
         raise UserError(
             f"{name}: its weights cannot be fetched ({reason}); leave out pretrained for random ones"
         ) from error
-    if name.startswith("hcformer-"):
-        if pretrained:
-            raise UserError(f"{name} has no published weights: leave out pretrained")
-        from horosphere.models.hcformer import HCFormer, hcformer_config
-
-        return HCFormer(hcformer_config(name, num_classes=num_classes, **changes))
     raise UserError(f'backbone "{name}": say whose it is, as in timm:resnet50, torchvision:resnet50 or hcformer-nano')
+
+
+def classifier(name: str, classes: int, size: int, changes: dict[str, Any], pretrained: bool = False) -> nn.Module:
+    """A network for pictures of size x size.   (B, 3, size, size) -> (B, classes)
+
+    Networks of torchvision without its name before theirs are for small pictures too: up to SMALL pixels they begin with
+    a 3x3 convolution of stride 1, ResNets without pooling, as is usual there.
+    """
+    if name.startswith(HCFORMER):
+        return create_backbone(name, classes, pretrained, **{**changes, "image_size": size})
+    network: Any = create_backbone(name, classes, pretrained, any_size=True, **changes)
+    if ":" in name:
+        _try(network, name, size)
+    elif size <= SMALL:
+        is_resnet = name.startswith("resnet")
+        stem = network.conv1 if is_resnet else network.features[0][0]
+        new = nn.Conv2d(3, stem.out_channels, 3, padding=1, bias=stem.bias is not None)
+        if is_resnet:
+            network.conv1, network.maxpool = new, nn.Identity()
+        else:
+            network.features[0][0] = new
+    return cast(nn.Module, network)
+
+
+@torch.no_grad()
+def _try(network: nn.Module, name: str, size: int) -> None:
+    """Not every network takes pictures of every size."""
+    try:
+        network.eval()(torch.zeros(1, 3, size, size))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        how = "set the size it was made for"
+        raise UserError(f"{name} does not take size={size} ({one_line(error, 120)}): {how}") from error
+    network.train()
+
+
+def blocks_of(network: nn.Module) -> list[nn.Module]:
+    """What is compiled and sharded one by one: what a network says itself, else those of its parts that stand in lists and
+    are several of one kind, as the blocks of ResNets and transformers are."""
+    if inspect.ismethod(own := getattr(network, "blocks", None)):
+        return list(own())
+    lists = {module: None for module in network.modules() if type(module) in (nn.Sequential, nn.ModuleList)}
+    members = [part for listed in lists for part in listed.children() if part not in lists]
+    parts = [part for part in members if next(part.children(), None) is not None]
+    kinds = Counter(map(type, parts))
+    chosen = [part for part in parts if kinds[type(part)] > 1]
+    within = {module for part in chosen for module in part.modules() if module is not part}
+    return [part for part in chosen if part not in within]
 
 
 def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_size: bool) -> nn.Module:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from horosphere.data.augment import MEAN, STD
 from horosphere.errors import UserError
 from horosphere.extras import require
-from horosphere.models.backbones import adapt, create_backbone
+from horosphere.models.backbones import adapt, blocks_of, create_backbone
 
 PROBE = (96, 160)  # height and width of a picture that shows what maps a backbone has
 ANCHOR = 8  # side of a level's anchors in steps of its map: 32 pixels at stride 4
@@ -77,6 +77,10 @@ class Pyramid(nn.Module):
             {str(i): norm(m) for i, (norm, m) in enumerate(zip(self.norms, maps, strict=True))}
         )
         return levels
+
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled and sharded one by one: the backbone's."""
+        return blocks_of(self.backbone)
 
     def gradient_checkpointing_enable(self) -> None:
         model = getattr(self.backbone, "model", self.backbone)
@@ -143,6 +147,9 @@ class SemanticFPN(nn.Module):
             total = total + level
         logits = F.interpolate(self.classifier(total), whole.shape[2:], mode="bilinear", align_corners=False)
         return logits[..., :height, :width]
+
+    def blocks(self) -> list[nn.Module]:
+        return self.pyramid.blocks()
 
     def gradient_checkpointing_enable(self) -> None:
         self.pyramid.gradient_checkpointing_enable()
@@ -218,7 +225,7 @@ def mask_rcnn(
     )
     for head in (model.rpn.head, model.roi_heads.box_predictor, model.roi_heads.mask_predictor):
         head.register_forward_hook(_in_fp32)
-    model.gradient_checkpointing_enable = pyramid.gradient_checkpointing_enable
+    model.gradient_checkpointing_enable, model.blocks = pyramid.gradient_checkpointing_enable, pyramid.blocks
     return model  # type: ignore[no-any-return, unused-ignore]
 
 

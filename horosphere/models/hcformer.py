@@ -7,7 +7,7 @@ Its cost is linear in the number of patches. Any input size; what each patch was
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from horosphere.errors import UserError
 from horosphere.nn.clustering import Assignments, ClusterMixer, ImageNorm, side
+from horosphere.settings import Amount, Count, Decay, Natural, Positive
 
 CHOICES = {
     "patch_geometry": ("euclidean", "lorentz"),
@@ -29,25 +30,27 @@ CHOICES = {
 class HCFormerConfig:
     """Sizes, one number a stage where there are four. The last seven are the ablations of the paper."""
 
-    blocks: tuple[int, ...] = (2, 2, 6, 2)
-    dims: tuple[int, ...] = (32, 64, 196, 224)
-    heads: tuple[int, ...] = (4, 4, 8, 8)
-    head_width: int = 16
-    mlp_ratios: tuple[int, ...] = (8, 8, 4, 4)
-    windows: tuple[int, ...] = (7, 7, 1, 1)  # per side
-    patch_centres: tuple[int, ...] = (16, 4, 49, 16)  # in a window
-    image_size: int = 224  # that position biases are learned on; any other works
-    stem_kernel: int = 4
-    stem_stride: int = 4
-    in_channels: int = 3
-    num_classes: int = 1000  # 0: the mean feature instead of logits
-    drop_path: float = 0.0  # of the last block; falls linearly to 0 at the first
-    layer_scale: float = 1e-5
+    no_settings: ClassVar[frozenset[str]] = frozenset({"image_size", "in_channels", "num_classes"})  # of the data
 
-    window_centres: tuple[int, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
+    blocks: tuple[Count, ...] = (2, 2, 6, 2)
+    dims: tuple[Count, ...] = (32, 64, 196, 224)
+    heads: tuple[Count, ...] = (4, 4, 8, 8)
+    head_width: Count = 16
+    mlp_ratios: tuple[Count, ...] = (8, 8, 4, 4)
+    windows: tuple[Count, ...] = (7, 7, 1, 1)  # per side
+    patch_centres: tuple[Count, ...] = (16, 4, 49, 16)  # in a window
+    image_size: Count = 224  # that position biases are learned on; any other works
+    stem_kernel: Count = 4
+    stem_stride: Count = 4
+    in_channels: Count = 3
+    num_classes: int = 1000  # 0: the mean feature instead of logits
+    drop_path: Decay = 0.0  # of the last block; falls linearly to 0 at the first
+    layer_scale: Amount = 1e-5
+
+    window_centres: tuple[Natural, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
     patch_geometry: str = "euclidean"
     window_geometry: str = "lorentz"
-    curvature: float = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
+    curvature: Positive = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
     hierarchy: str = (
         "levels"  # or "shifted": windows that move by half of one in every other block, and no window level
     )
@@ -273,6 +276,10 @@ class HCFormer(nn.Module):
 
     def _normed(self, x: Tensor) -> Tensor:
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled and sharded one by one."""
+        return [block for stage in self.stages for block in stage.children()]
 
     # -- what timm's users expect of a backbone ---------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature exper
 to the parameter names. Everything Hugging Face does with a causal language model works: `generate`, caches, `save_pretrained`, `Trainer`.
 """
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ from horosphere.nn.attention import Mask, Temperature
 from horosphere.nn.head import HEADS
 from horosphere.nn.rotary import Angles
 from horosphere.nn.slots import residual_norm
+from horosphere.settings import Amount, Count, Natural, Positive
 
 
 class HelmConfig(PretrainedConfig):
@@ -52,18 +54,23 @@ class HelmConfig(PretrainedConfig):
 
     model_type = "helm"
     keys_to_ignore_at_inference = ("past_key_values",)
+    # Hugging Face's own, and what the data decide
+    no_settings = frozenset(
+        {f.name for f in fields(PretrainedConfig)}
+        | {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"}
+    )
 
     geometry: str = "lorentz"  # or "euclidean": the twin
-    curvature: float = 1.0  # c of the stream, whose curvature is -c
-    vocab_size: int = 32000
-    hidden_size: int = 384
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 6
-    intermediate_size: int = 1536
-    max_position_embeddings: int = 2048
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
-    initializer_range: float = 0.02
+    curvature: Positive = 1.0  # c of the stream, whose curvature is -c
+    vocab_size: Count = 32000
+    hidden_size: Count = 384
+    num_hidden_layers: Count = 6
+    num_attention_heads: Count = 6
+    intermediate_size: Count = 1536
+    max_position_embeddings: Count = 2048
+    rope_theta: Positive = 10000.0
+    rms_norm_eps: Positive = 1e-6
+    initializer_range: Positive = 0.02
     tie_word_embeddings: bool = False
     use_cache: bool = True
     position: str = "rotary"  # HoPE; or "learned"
@@ -71,27 +78,27 @@ class HelmConfig(PretrainedConfig):
     head: str = "ambient"  # or "hyperplane"
 
     attention: str = "full"  # or "latent", with the five sizes below
-    head_dim: int = 64
-    q_lora_rank: int | None = None
-    kv_lora_rank: int = 64
-    qk_nope_head_dim: int = 32
-    qk_rope_head_dim: int = 16
-    v_head_dim: int = 32
+    head_dim: Count = 64
+    q_lora_rank: Count | None = None
+    kv_lora_rank: Count = 64
+    qk_nope_head_dim: Count = 32
+    qk_rope_head_dim: Count = 16
+    v_head_dim: Count = 32
 
-    n_routed_experts: int = 0  # 0: dense
-    num_experts_per_tok: int = 2
-    n_shared_experts: int = 1
-    moe_intermediate_size: int = 768
-    first_k_dense_replace: int = 1
+    n_routed_experts: Natural = 0  # 0: dense
+    num_experts_per_tok: Count = 2
+    n_shared_experts: Natural = 1
+    moe_intermediate_size: Count = 768
+    first_k_dense_replace: Natural = 1
     expert_curvature: str = "mixture"  # each its own, learned; or "constant"
     expert_spread: tuple[float, float] | list[float] = (
         0.1,
         2.0,
     )  # of the experts' c at the start, in units of the stream's
     gate: str = "sigmoid"  # or "softmax"
-    routed_scaling_factor: float = 1.0
-    balance_speed: float = 1e-3  # of the router's bias, per step
-    balance_loss: float = 1e-4
+    routed_scaling_factor: Positive = 1.0
+    balance_speed: Amount = 1e-3  # of the router's bias, per step
+    balance_loss: Amount = 1e-4
 
     bos_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 0
@@ -327,6 +334,10 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
             loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
         )
         return result if return_dict is not False else result.to_tuple()
+
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled and sharded one by one."""
+        return [*self.model.layers, self.lm_head]
 
     def after_step(self) -> None:
         """Move the routers' biases towards balance: to be called after each step of the optimizer."""

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz, Manifold
 from horosphere.geometry.manifold import HALF, learned_curvature
-from horosphere.models.backbones import adapt, create_backbone
+from horosphere.models.backbones import adapt, blocks_of, create_backbone
+from horosphere.settings import Amount, Count
 
 TEMPERATURE = 0.07  # of the attention that finds parts
 CENTRE_STD, SIBLING_STD = (
@@ -33,14 +34,14 @@ WEIGHT_STD = 0.02  # small, or attention at that temperature would start with al
 class HiMapperConfig:
     """Sizes of the paper; `leaves`, `levels`, `geometry` and `probabilistic` are its ablations."""
 
-    leaves: int = 32  # N
-    levels: int = 4  # L: 32, 16, 8, 4 nodes
-    width: int = 128
-    heads: int = 4
+    leaves: Count = 32  # N
+    levels: Count = 4  # L: 32, 16, 8, 4 nodes
+    width: Count = 128
+    heads: Count = 4
     geometry: str = "lorentz"  # of the contrastive loss; or "euclidean"
     probabilistic: bool = True  # False: a node is a vector, a parent the mean of its children
-    contrast_weight: float = 0.1  # α
-    kl_weight: float = 0.01  # β
+    contrast_weight: Amount = 0.1  # α
+    kl_weight: Amount = 0.01  # β
 
     def __post_init__(self) -> None:
         if self.geometry not in ("lorentz", "euclidean"):
@@ -386,6 +387,10 @@ class HiMapper(nn.Module):
     def reset_classifier(self, num_classes: int) -> None:
         old = self.head.weight
         self.head = nn.Linear(self.backbone.width, num_classes, device=old.device, dtype=old.dtype)
+
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled and sharded one by one."""
+        return [*blocks_of(self.backbone), self.mapper]
 
     def no_weight_decay(self) -> set[str]:
         """timm's: names of what should not shrink. Vectors are left alone anyway."""

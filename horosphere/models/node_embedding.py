@@ -6,16 +6,45 @@ A step takes some nodes with all their relations and one set of negatives for al
 matrix product, and their sum is formed once a node, not once a relation. Negatives that are relations of u (or u itself) are left out.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
+from horosphere.settings import Count, Positive
 
 START = 1e-3  # std of the points at first: nearly all at the origin, where every direction is still open
+
+
+@dataclass(frozen=True)
+class NodeEmbeddingConfig:
+    """The same for every geometry, so that geometries compare."""
+
+    geometry: str = "lorentz"  # euclidean, poincare, lorentz, product, or for example lorentz:6+euclidean:4
+    dim: Count = 10  # dimensions
+    curvature: Positive | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
+    learn_curvature: bool = False  # let training choose the curvature
+
+    def __post_init__(self) -> None:
+        self.manifold()
+
+    def manifold(self) -> Manifold:
+        return geometry(self.geometry, self.dim, self.curvature, self.learn_curvature)
+
+    @property
+    def radius(self) -> float:
+        """1/√c: the natural length, the same in every geometry of this dimension, flat ones too."""
+        return 1 / math.sqrt(self.curvature or matched_curvature(self.dim))
+
+
+def node_embedding_config(name: str, **changes: Any) -> NodeEmbeddingConfig:
+    """There is one model, called "embedding"."""
+    return NodeEmbeddingConfig(**changes)
 
 
 class NodeEmbedding(nn.Module):
@@ -24,10 +53,13 @@ class NodeEmbedding(nn.Module):
     In float64: far from the origin, where leaves live, a product of float32 coordinates cannot tell siblings apart.
     """
 
-    def __init__(self, nodes: int, dim: int, manifold: Manifold, std: float = START):
+    def __init__(self, nodes: int, config: NodeEmbeddingConfig, std: float = START):
         super().__init__()
-        self.manifold = manifold
-        self.table = Embedding(nodes, dim, manifold, std=std, dtype=torch.float64)
+        self.manifold = config.manifold()
+        self.table = Embedding(nodes, config.dim, self.manifold, std=std, dtype=torch.float64)
+
+    def blocks(self) -> list[nn.Module]:
+        return [self]
 
     @property
     def points(self) -> Tensor:
@@ -35,12 +67,12 @@ class NodeEmbedding(nn.Module):
         return self.table.weight.detach()
 
     def forward(self, batch: "Batch", negatives: Tensor) -> Tensor:
-        """Mean loss over the relations of a batch of nodes, against distinct negatives (K,)."""
+        """The loss of each relation of a batch of nodes, against distinct negatives (K,).   -> (P,)"""
         nodes = self.table(batch.nodes)
         positive = -self.manifold.dist(nodes[batch.row], self.table(batch.related))
         negative = -self.manifold.pairwise(nodes, self.table(negatives))
         negative = negative.masked_fill(batch.excluded(negatives, len(self.table.weight)), -torch.inf).logsumexp(-1)
-        return (torch.logaddexp(positive, negative[batch.row]) - positive).mean()
+        return torch.logaddexp(positive, negative[batch.row]) - positive
 
 
 @dataclass

@@ -14,16 +14,16 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
 
     - points: what a module lists in `point_parameters` lies on its `manifold`; one group a manifold, never decayed.
     - decayed: matrices.
-    - left alone: vectors and scalars (biases, norms, scales), everything of a norm or a manifold (curvature), any name ending in "bias",
-      and tables with sparse gradients.
+    - left alone: vectors and scalars (biases, norms, scales), everything of a norm or a manifold (curvature), tables of
+      biases, tables with sparse gradients, and what a module names in `no_weight_decay()`, as timm's models do.
     """
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []
+    spared = _spared(model)
     owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
-    owned.sort(
-        key=lambda o: not _is_point(o[0], o[1])
-    )  # points first: a table tied to a head is a table, whichever the model lists first
+    # points first: a table tied to a head is a table, whichever the model lists first
+    owned.sort(key=lambda o: not _is_point(o[0], o[1]))
     seen: set[int] = set()
     for module, name, p in owned:
         if id(p) in seen:
@@ -31,12 +31,7 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
         seen.add(id(p))
         if _is_point(module, name):
             points.setdefault(module.manifold, []).append(p)  # type: ignore[arg-type]
-        elif (
-            p.ndim < 2
-            or name.endswith("bias")
-            or isinstance(module, (*NORMS, Manifold))
-            or getattr(module, "sparse", False)
-        ):
+        elif id(p) in spared or _is_left_alone(module, name, p):
             alone.append(p)
         else:
             decayed.append(p)
@@ -50,3 +45,20 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
 
 def _is_point(module: nn.Module, name: str) -> bool:
     return name in getattr(module, "point_parameters", ()) and not module.manifold.flat  # type: ignore[union-attr]
+
+
+def _is_left_alone(module: nn.Module, name: str, p: nn.Parameter) -> bool:
+    # a scale of channels may have axes of length 1 behind it; a matrix of one column is a matrix
+    is_vector = p.ndim < 2 or (p.ndim > 2 and sum(size > 1 for size in p.shape) < 2)
+    is_bias = name.endswith(("bias", "bias_table"))
+    return is_vector or is_bias or isinstance(module, (*NORMS, Manifold)) or getattr(module, "sparse", False)
+
+
+def _spared(model: nn.Module) -> set[int]:
+    """What modules ask not to be decayed, by the names they have within them."""
+    spared: set[int] = set()
+    for module in model.modules():
+        if callable(names := getattr(module, "no_weight_decay", None)):
+            wanted = names()
+            spared |= {id(p) for name, p in module.named_parameters() if name in wanted}
+    return spared

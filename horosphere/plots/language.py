@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,19 @@ from horosphere.errors import UserError
 from horosphere.measure.language import SEEN, SPACE, ExpertCurvature, word_examples
 from horosphere.measure.ricci import Ricci
 from horosphere.measure.tokens import ExpertLoad, TokenRadius
-from horosphere.plots.style import ACCENT, BRANCHES, INK, MUTED, PAPER, QUIET, finish, new_figure, new_panels, style
+from horosphere.plots.style import (
+    ACCENT,
+    BRANCHES,
+    INK,
+    MUTED,
+    PAPER,
+    QUIET,
+    finish,
+    new_figure,
+    new_panels,
+    short_count,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,40 +34,6 @@ if TYPE_CHECKING:
 DOTS = 20_000  # tokens drawn at most: more hide each other
 NAMED = 6  # tokens named at either end
 SPELLED = 160  # cells of a heat map that still have room for their numbers
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Validation of one run."""
-
-    tokens: Sequence[int]  # read in training
-    bits_per_byte: Sequence[float]
-    twin_of: str | None = None  # the run whose flat twin it is: same colour, dashed
-
-
-def draw_curves(curves: Mapping[str, Curve], path: str | Path | None = None) -> Figure:
-    """Bits per byte of several runs against the tokens they had read. The legend says where each ended."""
-    with style():
-        figure, axes = new_figure(4.2)
-        families = list(dict.fromkeys(curve.twin_of or name for name, curve in curves.items()))
-        for name, curve in curves.items():
-            color, flat = BRANCHES[families.index(curve.twin_of or name) % len(BRANCHES)], curve.twin_of is not None
-            label = f"{name}   {curve.bits_per_byte[-1]:.3f}"
-            marker = "o" if len(curve.tokens) == 1 else None  # a line of one point is invisible
-            axes.plot(
-                curve.tokens,
-                curve.bits_per_byte,
-                color=color,
-                linestyle="--" if flat else "-",
-                linewidth=2,
-                marker=marker,
-                label=label,
-            )
-        axes.set(xlabel="tokens read", ylabel="bits per byte, held-out text")
-        axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
-        axes.grid()
-        axes.legend(title="at the end", alignment="left", labelcolor=INK)
-    return finish(figure, path)
 
 
 def draw_token_radius(
@@ -92,7 +69,7 @@ def draw_token_radius(
                 label="mean of a tenth",
             )
             axes.set(xscale="log", xlabel="times seen in the text")
-            axes.xaxis.set_major_formatter(lambda x, _: _short_count(x))
+            axes.xaxis.set_major_formatter(lambda x, _: short_count(x))
             axes.set_title(
                 f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold"
             )
@@ -234,11 +211,3 @@ def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named:
             continue
         axes.scatter(found.counts[index], found.radius[index], s=12, color=BRANCHES[2], zorder=3)
         taken.append(box)
-
-
-def _short_count(number: float) -> str:
-    """1500 -> "1.5k", 2e6 -> "2M" """
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:g}{letter}"
-    return f"{number:g}"

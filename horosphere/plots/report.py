@@ -104,6 +104,13 @@ class Report:
         image = f'<img src="{source}" width={width} height={height} alt="{escape(alt or caption)}">'
         self.parts.append(f"<figure class=picture>{image}{_caption(caption)}</figure>")
 
+    def made_with(self, facts: Mapping[str, object]) -> None:
+        """The last section: date, command, machine, versions."""
+        self.section("Made with")
+        flat = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
+        flat |= {name: value for part in facts.values() if isinstance(part, Mapping) for name, value in part.items()}
+        self.table(["", ""], [[name, str(value)] for name, value in flat.items()])
+
     def html(self) -> str:
         subtitle = f"<p>{escape(self.subtitle)}</p>" if self.subtitle else ""
         body = "\n".join(self.parts)

@@ -103,3 +103,15 @@ def finish(figure: Figure, path: str | Path | None) -> Figure:
     if path is not None:
         save(figure, path)
     return figure
+
+
+def short_count(number: float) -> str:
+    """A number for an axis.
+
+    >>> short_count(1500), short_count(2e6)
+    ('1.5k', '2M')
+    """
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"

@@ -16,6 +16,7 @@ from torch import Tensor
 from horosphere.errors import UserError
 from horosphere.extras import require
 from horosphere.geometry import Euclidean
+from horosphere.runs import RUN, Run
 
 if TYPE_CHECKING:
     from horosphere.measure.tokens import TokenRadius
@@ -190,19 +191,14 @@ def _hub(model: str) -> Fetch:
 
 def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
     """A run of `horosphere train` that is not exported yet: its last checkpoint."""
-    from horosphere.train.engine import RUN, last_checkpoint
-
-    if (about := fetch(RUN)) is None:
-        raise UserError(
-            f"{folder}: no model (it has neither config.json nor {RUN}). Give a folder made by save_pretrained or `horosphere train`."
-        )
-    if not isinstance(recipe := _json(about).get("recipe"), dict) or not isinstance(
-        config := recipe.get("config"), dict
-    ):
-        raise UserError(f"{about}: no run of a language model, which alone has a head. Give another folder.")
-    parts = sorted(last_checkpoint(folder).glob("model-*.safetensors"))
-    holder = {name: str(part.relative_to(folder)) for part in parts for name in _handle(part).keys()}  # noqa: SIM118 (a handle, not a dict)
-    return _Files(str(folder), fetch, {"model_type": "helm", **config}, holder)
+    if fetch(RUN) is None:
+        where = "Give a folder made by save_pretrained or `horosphere train`"
+        raise UserError(f"{folder}: no model (it has neither config.json nor {RUN}). {where}.")
+    run = Run.open(folder, "language")
+    parts = sorted(run.checkpoint().glob("model-*.safetensors"))
+    # a handle, not a dict
+    holder = {name: str(part.relative_to(folder)) for part in parts for name in _handle(part).keys()}  # noqa: SIM118
+    return _Files(str(folder), fetch, {"model_type": "helm", **run.about.recipe["model"]}, holder)
 
 
 def _holder(model: str, fetch: Fetch) -> dict[str, str]:

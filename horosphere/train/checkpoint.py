@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -20,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import __version__
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.runs import checkpoints
 from horosphere.train.distributed import World, reshard, spread, whole
 
 FILE_BYTES = 2 * 10**9  # a file holds no more, unless a single tensor does; also the most memory that writing takes
 STATE = "state.json"
-NAME = re.compile(r"step-(\d{8,})")
 
 
 def save(
@@ -63,11 +62,6 @@ def save(
             shutil.rmtree(aside, ignore_errors=True)
         raise
     return target
-
-
-def latest(folder: Path) -> Path | None:
-    """The newest checkpoint below a folder, None when there is none yet. Whether it is sound, `read_state` says."""
-    return max(_checkpoints(folder), key=_step_of, default=None)
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -189,7 +183,7 @@ def _finish(aside: Path, target: Path, state: dict[str, Any], keep: int) -> None
     _sync_folder(aside)
     aside.rename(target)
     _sync_folder(target.parent)
-    for old in sorted(_checkpoints(target.parent), key=_step_of)[:-keep]:
+    for old in checkpoints(target.parent)[:-keep]:
         going = old.with_name(
             f".{old.name}.partial"
         )  # first out of sight: half removed, it must not pass for a checkpoint
@@ -271,18 +265,14 @@ class _Files:
         self.handles.clear()
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return [p for p in folder.iterdir() if NAME.fullmatch(p.name)] if folder.is_dir() else []
-
-
-def _step_of(path: Path) -> int:
+def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
 def _damaged(file: Path, reason: object) -> UserError:
-    others = [p for p in _checkpoints(file.parent.parent) if p != file.parent]
-    newest = max(others, key=_step_of).name if others else "the beginning"
-    why = " ".join(str(reason).split()) or type(reason).__name__
+    others = [path for path in checkpoints(file.parent.parent) if path != file.parent]
+    newest = others[-1].name if others else "the beginning"
+    why = one_line(reason)
     return UserError(f"{file}: a damaged checkpoint ({why}); delete {file.parent} to go on from {newest}")
 
 

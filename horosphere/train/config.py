@@ -1,55 +1,50 @@
-"""What decides an embedding. Imports nothing heavy: the command line reads its defaults from here."""
+"""What decides a training, whatever is trained. Imports nothing heavy."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from horosphere import settings
 from horosphere.errors import UserError
+from horosphere.settings import Amount, Count, Decay, Natural, Positive, Seed, Share
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from horosphere.data import Graph
+# may change when a run is resumed
+FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}
 
 
 @dataclass(frozen=True)
-class EmbedConfig:
-    """The same for every geometry, so that geometries compare."""
+class EngineConfig:
+    lr: Positive  # learning rate at its peak
+    steps: Natural = 0  # of the optimizer; 0: as many as `epochs` ask for
+    epochs: Positive | None = None  # passes over the data, in place of steps
+    batch: Natural = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
+    micro_batch: Count | None = None  # rows of one forward in one process; none: all of its share
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate, after the warm-up
+    warmup: Amount = 0.03  # linear; a share of the steps, or from 1 on a number of steps
+    final: Share = 0.1  # share of the peak learning rate that the cosine ends at
+    betas: tuple[Decay, Decay] = (0.9, 0.95)  # of Adam
+    weight_decay: Amount = 0.01
+    clip: Positive | None = 1.0  # largest length of the whole gradient; none: as long as it is
+    precision: Literal["auto", "bf16", "fp32"] = "auto"  # bf16: autocast over fp32 weights; auto: bf16 on CUDA
+    compile: bool | Literal["auto"] = "auto"  # block by block, on one GPU the step as a CUDA graph; auto: on CUDA
+    checkpointing: bool = False  # recompute activations in the backward: less memory, a third more work
+    save_every: Count = 1000  # steps between checkpoints
+    keep: Count = 2  # checkpoints
+    eval_every: Count | None = None  # steps between evaluations; none: at the end only
+    sample_every: Count | None = None  # steps between samples
+    log_every: Count = 10  # steps between lines of metrics
+    seed: Seed = 0  # of all randomness
 
-    geometry: str = "lorentz"
-    dim: int = 10
-    curvature: float | None = None  # c of the curved parts; None: `matched_curvature` of their dimension
-    learn_curvature: bool = False
-    on: Literal["closure", "edges"] = (
-        "closure"  # what a node of a hierarchy is related to: all ancestors, or parents only
-    )
-    epochs: int = 200
-    batch: int | None = None  # nodes a step, with all their relations; None: an eighth of them, 32 to 2048
-    negatives: int = 256  # shared by the nodes of a step
-    lr: float = 0.12  # in curvature radii 1/√c
-    seed: int = 0
+    def compiled(self, device_type: str) -> bool:
+        return self.compile is True or (self.compile == "auto" and device_type == "cuda")
 
     def check(self) -> None:
-        from horosphere.geometry import geometry
+        settings.check(self)
+        if bool(self.steps) == (self.epochs is not None):
+            raise UserError("how long to train: give either steps=… or epochs=…")
 
-        for name in ("dim", "epochs", "batch", "negatives"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UserError(f"--{name} {getattr(self, name)}: it must be at least 1")
-        for name in ("curvature", "lr"):
-            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"--{name} {getattr(self, name)}: it must be a positive number")
-        geometry(self.geometry, self.dim, self.curvature)
-
-    @property
-    def step_length(self) -> float:
-        """The learning rate as a distance, the same in every geometry of this dimension, flat ones too."""
-        from horosphere.geometry import matched_curvature
-
-        return self.lr / math.sqrt(self.curvature or matched_curvature(self.dim))
-
-    def batch_for(self, nodes: int) -> int:
-        return self.batch or min(2048, max(32, nodes // 8))
-
-    def relations(self, graph: "Graph") -> "np.ndarray":
-        """The pairs to bring together.   -> (P, 2)"""
-        return graph.edges if graph.directed and self.on == "edges" else graph.relations()
+    def for_data(self, rows: int, batch: int) -> "EngineConfig":
+        """With steps and batch as numbers, for so many rows to learn from and the batch that the task would choose."""
+        batch = self.batch or batch
+        steps = self.steps or math.ceil((self.epochs or 0) * math.ceil(rows / batch))
+        return replace(self, steps=steps, batch=batch)

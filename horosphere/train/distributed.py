@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor, init_device_mes
 
 from horosphere.errors import UserError
 
+T = TypeVar("T")
 PATIENCE = timedelta(
     minutes=30
 )  # the others wait while one writes a checkpoint; when one dies, torchrun ends the rest without waiting
@@ -51,6 +52,14 @@ class World:
         if "failure" in answer:
             raise UserError(answer["failure"])
         return answer["value"]
+
+    def main_first(self, work: Callable[[], T]) -> T:
+        """What `work` returns in each process. The main one goes first: what it fetches or caches, the others find."""
+        if self.size == 1:
+            return work()
+        first: list[T] = []
+        self.from_main(lambda: first.append(work()))
+        return first[0] if first else work()
 
     def _told(self, message: dict[str, Any]) -> dict[str, Any]:
         """As JSON in a tensor: torch's own way to send objects is pickle."""

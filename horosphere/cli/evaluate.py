@@ -1,0 +1,88 @@
+"""`horosphere eval`: perplexity, multiple choice, minimal pairs of a language model."""
+
+import argparse
+from typing import Any
+
+from horosphere.cli.common import choose_device, command, device_option, names, positive, table
+from horosphere.errors import UserError, choices
+
+
+def add(commands: Any) -> None:
+    example = "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz"
+    evaluate = command(commands, "eval", run, "evaluate a language model", example)
+    evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
+    tasks = "perplexity, blimp, mmlu, arc_challenge, openbookqa, …; separated by commas (default perplexity)"
+    evaluate.add_argument("--task", metavar="A,B", type=names, default=["perplexity"], help=tasks)
+    data = "text for perplexity (default the run's validation text); the file or folder of other tasks"
+    evaluate.add_argument("--data", metavar="PATH", help=data)
+    limit = "items of a task, windows of a text (default all)"
+    evaluate.add_argument("--limit", metavar="N", type=positive, help=limit)
+    evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
+    device_option(evaluate)
+    evaluate.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(args: argparse.Namespace) -> None:
+    from horosphere.evaluate import TASKS, TaskResult, evaluate_task, harness, read_task
+    from horosphere.models.writing import autocast
+    from horosphere.tasks.language import load
+
+    for task in args.task:
+        if task != "perplexity" and task not in TASKS:
+            raise UserError(f"there is no task {task}: {choices(task, ['perplexity', *TASKS])}")
+    if "perplexity" in args.task:
+        return _perplexity(args)
+    if not args.data:
+        where = "name the task's .jsonl file, or the folder that holds it, with --data"
+        raise UserError(f"--task {','.join(args.task)}: {where}")
+    device = choose_device(args.device)
+    items = {task: read_task(task, args.data, args.limit) for task in args.task}
+    model, tokenizer = load(args.folder)
+    model.to(device)
+    with autocast(device):
+        if args.harness:
+            scores = harness(model, tokenizer, args.task, args.data, args.limit)
+            rows = [_harness_row(task, scores[task], items[task]) for task in args.task]
+        else:
+            rows = [
+                evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet).row()
+                for task in args.task
+            ]
+    table(TaskResult.heads, rows)
+
+
+def _harness_row(task: str, numbers: Any, items: Any) -> list[str]:
+    values = [
+        f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else ""
+        for name in ("acc", "acc_norm")
+    ]
+    return [task, f"{len(items):,}", *values, f"{sum(1 / len(item.choices) for item in items) / len(items):.3f}"]
+
+
+def _perplexity(args: argparse.Namespace) -> None:
+    import torch
+
+    from horosphere.models.writing import autocast
+    from horosphere.progress import progress
+    from horosphere.tasks.language import load, run_corpus, text_tokens, validate
+    from horosphere.train.distributed import World
+
+    if len(args.task) > 1 or args.harness:
+        why = "it reads a text, the other tasks read questions"
+        raise UserError(f"--task perplexity stands alone, and without --harness: {why}")
+    device = choose_device(args.device)
+    model, tokenizer = load(args.folder)
+    tokens = text_tokens(args.data, tokenizer) if args.data else run_corpus(args.folder, tokenizer).valid
+    length = model.config.max_position_embeddings
+    windows = min(args.limit or len(tokens), -(-len(tokens) // length))
+    with progress("perplexity", windows, args.quiet) as update, autocast(device):
+        cost = validate(model.to(device), tokens, length, World(device=torch.device(device)), args.limit, update)
+    assert cost.bits_per_byte is not None
+    error = "" if cost.stderr is None else f" ± {cost.stderr:.4f}"
+    per_byte = "" if cost.stderr is None else f" ± {cost.stderr * cost.bits_per_byte / cost.loss:.4f}"
+    chance = torch.tensor(tokens.vocab_size).log()
+    rows = [["text", args.data or "the run's own validation text"]]
+    rows += [["predictions", f"{cost.tokens:,} in windows of {length}"]]
+    rows += [["nats/token", f"{cost.loss:.4f}{error}  (chance {chance:.4f})"]]
+    rows += [["perplexity", f"{cost.per_token:.2f}  (chance {tokens.vocab_size:,})"]]
+    table([], [*rows, ["bits/byte", f"{cost.bits_per_byte:.4f}{per_byte}"]])

@@ -1,0 +1,92 @@
+"""`horosphere measure`: instruments on graphs, embeddings and language models."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from horosphere.cli.common import command, output, positive, seed_number, table
+from horosphere.errors import UserError
+
+
+def add(commands: Any) -> None:
+    summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
+    measure = command(commands, "measure", run, summary, "horosphere measure delta tree.tsv")
+    instruments = ("delta", "distortion", "reconstruction", "radius", "tokens")
+    measure.add_argument("what", choices=instruments, help="the instrument")
+    measure.add_argument("path", help="a graph file (delta), or the folder of a run")
+    measure.add_argument("--data", metavar="DATA", help="the graph or text in place of the run's own")
+    measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
+    measure.add_argument("--graph", action="store_true", help="an undirected graph: cycles are fine")
+    measure.add_argument("--unique", action="store_true", help="drop repeated edges instead of refusing them")
+    nodes = "how many nodes to sample on large data (default 1000)"
+    measure.add_argument("--nodes", metavar="N", type=positive, default=1000, help=nodes)
+    measure.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the sample (default 0)")
+    output(measure, None, "a page or a folder of pictures, for tokens")
+
+
+def run(args: argparse.Namespace) -> None:
+    for option, instrument in (("twin", "tokens"), ("out", "tokens")):
+        if getattr(args, option) is not None and args.what != instrument:
+            raise UserError(f"--{option}: {args.what} has no such option; it is for {instrument}")
+    if args.what == "tokens":
+        return _tokens(args)
+    if args.what == "delta" and not Path(args.path).is_dir():
+        from horosphere.data import read_graph
+        from horosphere.measure import delta
+
+        graph = read_graph(args.path, directed=not args.graph, unique=args.unique)
+        return _print_delta(delta(graph, nodes=args.nodes, seed=args.seed), len(graph))
+    _embedding(args)
+
+
+def _embedding(args: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from horosphere.measure import delta, distortion, radius, reconstruction
+    from horosphere.runs import Run
+
+    run = Run.open(args.path, "nodes")
+    embedded = run.load()
+    points, manifold, sample = embedded.points, embedded.manifold, {"nodes": args.nodes, "seed": args.seed}
+    if args.what == "delta":
+        return _print_delta(delta(points, manifold, **sample), len(points))
+    if args.what == "radius":
+        r = radius(points, manifold)
+        return table([], [[name, f"{getattr(r, name):.3f}"] for name in ("mean", "std", "min", "median", "max")])
+    task = replace(embedded.task, data=args.data, unique=args.unique) if args.data else embedded.task
+    graph, relations = task.graph_of(run)
+    if args.what == "distortion":
+        d = distortion(points, manifold, graph, **sample)
+        rows = [["average", f"{d.average:.3f}  (0 is perfect)"], ["worst", f"{d.worst:.2f}  (1 is perfect)"]]
+        rows += [["mAP of edges", f"{d.map:.3f}  (1 is perfect)"], ["best scale", f"{d.scale:.3f}"]]
+    else:
+        s = reconstruction(points, manifold, relations, **sample)
+        rows = [["mean rank", f"{s.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{s.map:.3f}  (1 is perfect)"]]
+        rows += [["nodes ranked", f"{s.nodes:,}"]]
+    table([], rows)
+
+
+def _tokens(args: argparse.Namespace) -> None:
+    from horosphere.extras import require
+    from horosphere.plots.language_report import save_study
+    from horosphere.plots.report import require_page_place
+    from horosphere.tasks.language import token_study
+
+    if args.out:
+        require_page_place(args.out, args.overwrite)
+        require("plots")
+    folders = [Path(path) for path in (args.path, args.twin) if path]
+    runs = {folder.name: folder for folder in folders}
+    if len(runs) < len(folders):
+        raise UserError(f"{args.path}, {args.twin}: folders of one name cannot be told apart in a picture; rename one")
+    study = token_study(runs, args.data, args.seed, args.quiet)
+    if args.out:
+        save_study(study, args.out, args.overwrite)
+    table([], study.rows())
+
+
+def _print_delta(result: Any, size: int) -> None:
+    how = "exact" if result.exact else f"largest of {result.quadruples:,} sampled quadruples: a lower bound"
+    part = f"  ({result.share:.0%} of them in the largest connected part, the one measured)" * (result.share < 1)
+    rows = [["nodes", f"{size:,}{part}"], ["δ", f"{result.delta:.3f}  ({how})"], ["diameter", f"{result.diameter:.3f}"]]
+    table([], [*rows, ["2δ/diameter", f"{result.relative:.3f}  (0 is a tree, 1 the least tree-like)"]])

@@ -1,0 +1,58 @@
+"""`horosphere train`: any recipe."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from horosphere.cli.common import (
+    choose_device,
+    command,
+    device_option,
+    is_main,
+    known_settings,
+    output,
+    resume_options,
+    settings_argument,
+    stem,
+    table,
+    take_settings,
+)
+from horosphere.recipes import read_recipe, recipe_names
+
+KEPT = ("run.json", "{out} is at its last checkpoint, and the same command with --resume goes on")
+
+
+def add(commands: Any) -> None:
+    example = "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
+    train = command(commands, "train", run, "train any model of the catalogue (see `horosphere list`)", example)
+    train.set_defaults(kept=KEPT)
+    train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
+    settings_argument(train, "in place of the recipe's: data, steps, lr, …; `horosphere list RECIPE` shows them all")
+    resume_options(train, "run")
+    device_option(train)
+    output(train, None, "folder of the run (default runs/RECIPE)")
+
+
+def run(args: argparse.Namespace) -> None:
+    given = read_recipe(args.recipe, args.settings)
+    settings, _ = take_settings(
+        args, known_settings(given.get("task", ""), str(given.get("backbone", given.get("model"))))
+    )
+    args.out = args.out or str(Path("runs") / stem(args.recipe))
+    train_and_tell(args, args.recipe, settings)
+
+
+def train_and_tell(args: argparse.Namespace, recipe_name: str, settings: list[str]) -> None:
+    """Train into args.out, and print what came of it."""
+    from horosphere.runs import RUN, Run
+    from horosphere.train.engine import Place
+    from horosphere.train.recipe import Recipe
+    from horosphere.train.training import train
+
+    recipe, folder = Recipe.read(recipe_name, settings), Path(args.out)
+    resume = args.resume or (args.go_on and (folder / RUN).is_file())
+    train(recipe, Place(folder, resume, args.overwrite, args.quiet), choose_device(args.device))
+    if is_main():
+        then = recipe.task.then.format(run=folder)
+        rows = [*recipe.task.summary(Run.open(folder)), ["written", f"{folder}/"]]
+        table([], [*rows, *([["next", then]] if then else [])])

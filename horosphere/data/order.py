@@ -1,0 +1,24 @@
+"""In which order rows are learned from: a pure function of (seed, place), so that a resumed run sees what an uninterrupted one sees."""
+
+from functools import lru_cache
+
+import numpy as np
+
+
+def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
+    """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.   -> (last - first,)
+
+    >>> shuffled(3, 0, 6, seed=0).tolist()
+    [2, 0, 1, 2, 1, 0]
+    """
+    parts = []
+    while first < last:
+        epoch, place = divmod(first, count)
+        parts.append(_order(count, epoch, seed)[place : place + last - first])
+        first += len(parts[-1])
+    return np.concatenate(parts)
+
+
+@lru_cache(2)  # a batch lies in two epochs at most, unless it is larger than one
+def _order(count: int, epoch: int, seed: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch)).permutation(count)

@@ -1,0 +1,44 @@
+"""Objects with boxes and masks: COCO's average precision, by torchmetrics."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from horosphere.data.dense import Instances, coco_masks
+from horosphere.extras import require
+
+KINDS = {"box": "bbox", "mask": "segm"}
+
+
+class AveragePrecision:
+    """Precision of boxes and of masks over IoU 0.50 to 0.95, and at 0.50 and 0.75; -1 where there is nothing to find."""
+
+    def __init__(self) -> None:
+        require("torchmetrics")
+        from torchmetrics.detection import MeanAveragePrecision
+
+        backend = coco_masks().__name__.partition(".")[0]
+        self.metric: Any = MeanAveragePrecision(iou_type=tuple(KINDS.values()), backend=backend, sync_on_compute=False)
+
+    def add(self, answer: dict[str, Tensor], truth: Instances) -> None:
+        """One picture: an answer as torchvision's detectors give it, and what there is to find."""
+        answer = {name: value.float() if name != "labels" else value for name, value in answer.items()}
+        answer["masks"] = answer["masks"][:, 0] > 0.5
+        target = {
+            "boxes": torch.from_numpy(truth.boxes),
+            "labels": torch.from_numpy(truth.labels),
+            "masks": torch.from_numpy(truth.masks),
+            "iscrowd": torch.from_numpy(truth.crowd).long(),
+        }
+        self.metric.update([{name: value.cpu() for name, value in answer.items()}], [target])
+
+    def compute(self) -> dict[str, float]:
+        """box_ap, box_ap50, box_ap75, mask_ap, …"""
+        scores = self.metric.compute()
+        ends = {"": "", "50": "_50", "75": "_75"}
+        return {
+            f"{ours}_ap{at}": float(scores[f"{theirs}_map{end}"])
+            for ours, theirs in KINDS.items()
+            for at, end in ends.items()
+        }

@@ -1,0 +1,60 @@
+"""Let a language model write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+def write(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    prompt: str,
+    tokens: int,
+    temperature: float = 0.8,
+    top_k: int = 50,
+    greedy: bool = False,
+    **options: Any,
+) -> str:
+    """The prompt, at the start of a document, and how the model goes on: until the document ends, or for so many tokens.
+
+    Further options are those of `generate`: a streamer, for example.
+    """
+    device = next(model.parameters()).device
+    start = [model.config.bos_token_id, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]  # type: ignore[union-attr]
+    ids = torch.tensor([start], device=device)
+    choice = {"do_sample": False} if greedy else {"do_sample": True, "temperature": temperature, "top_k": top_k}
+    with torch.no_grad(), hushed():
+        out = model.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **choice, **options
+        )
+    return str(tokenizer.decode(out[0], skip_special_tokens=True))
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Without the bars and reminders of transformers; its errors still come through."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def autocast(device: torch.device | str) -> torch.autocast:
+    """The precision that models are trained in by default: bf16 on CUDA, else that of the weights."""
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")

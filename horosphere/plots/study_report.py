@@ -1,0 +1,48 @@
+"""The page of a study: the answer first, then the table, curves, pictures, samples, and what it was made with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from horosphere.catalogue import resolve
+from horosphere.plots.comparison import draw_comparison
+from horosphere.plots.curves import Curve, draw_curves
+from horosphere.plots.report import Report
+
+if TYPE_CHECKING:
+    from horosphere.study.table import Results
+
+
+def study_report(results: Results, seen: Any = None, drawer: str = "") -> Report:
+    """seen: what instruments saw in the runs, which the function `drawer` ("module:name") adds to the page."""
+    report = Report(f"Does curvature pay on {results.title}?", results.verdict())
+    add_study(report, results, seen, drawer)
+    report.made_with(results.made_with)
+    return report
+
+
+def add_study(report: Report, results: Results, seen: Any = None, drawer: str = "") -> None:
+    """The sections of a study; a page may have several."""
+    heads, cells = results.cells()
+    over = f"Mean ± standard deviation over {results.seeds} seeds" if results.seeds > 1 else "One seed"
+    report.table(heads, cells, highlight=0, caption=f"{over}; time is of one training.")
+    if all(len(row.curve) > 1 for row in results.rows):
+        curves = {row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of) for row in results.rows}
+        caption = "Means over seeds." if results.seeds > 1 else ""
+        dashed = " Dashed: flat space." if any(curve.flat for curve in curves.values()) else ""
+        figure = draw_curves(curves, f"{results.unit} learned from", results.curve_of)
+        report.figure(
+            figure, f"{results.curve_of.capitalize()} while learning. {caption}{dashed}".strip(), "learning curves"
+        )
+    judged = {metric.title: [row.scores[metric.name] for row in results.rows] for metric in results.judged}
+    better = {metric.title: metric.better for metric in results.judged}
+    if results.seeds > 1:
+        figure = draw_comparison([row.name for row in results.rows], judged, better)
+        report.figure(figure, "Every dot is one seed.", f"metrics by {results.column}")
+    if seen is not None and drawer:
+        resolve(drawer)(report, results, seen)
+    samples = [(row.sentence_name, " ".join(row.sample.split())) for row in results.rows if row.sample]
+    if samples:
+        report.section("What they write")
+        for name, sample in samples:
+            report.text(f"{name}: {sample}")

@@ -1,0 +1,92 @@
+"""Named recipes: YAML files that hold the settings of a run in one flat list, and their reader.
+
+A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs take the place of what a recipe says.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from horosphere.catalogue import plugins
+from horosphere.errors import UserError, choices, one_line
+from horosphere.settings import is_nothing
+
+FOLDER = Path(__file__).parent
+BASE = "base"  # the key that names the recipe a recipe builds on
+
+
+def recipe_names(folder: Path = FOLDER) -> list[str]:
+    """The recipes that come with the package and with installed plugins, or lie in another folder."""
+    files = [path.stem for path in folder.glob("*.yaml")]
+    return sorted([*files, *(name for plugin in plugins() for name in plugin.recipes)] if folder == FOLDER else files)
+
+
+def read_recipe(name: str, overrides: Sequence[str] = (), folder: Path = FOLDER) -> dict[str, Any]:
+    """A recipe by name or by the path of a .yaml file, under `key=value` overrides (a.b=value reaches into sections).
+
+    Values of overrides are text; `settings.assign` gives them their types.
+    """
+    recipe = _read(name, folder, ())
+    for pair in overrides:
+        key, equals, value = pair.partition("=")
+        parts = key.strip().split(".")
+        if not equals or not all(parts):
+            raise UserError(f"{pair}: a setting is written key=value, for example lr=1e-3")
+        if parts == [BASE]:
+            raise UserError(f"{pair}: {BASE} is chosen in the file; give the other recipe's name in place of {name}")
+        part: Any = {parts[-1]: value.strip()}
+        for section in reversed(parts[:-1]):
+            part = {section: part}
+        recipe = _merged(recipe, part, pair)
+    return recipe
+
+
+def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
+    recipe, where = _content(name, folder, children)
+    if where in children:
+        chain = " -> ".join(Path(child).stem for child in (*children[children.index(where) :], where))
+        raise UserError(f"{where}: recipes build on each other in a circle ({chain}); remove one {BASE}")
+    if not isinstance(recipe, dict) or not all(isinstance(key, str) for key in recipe):
+        raise UserError(f"{where}: a recipe is a list of `key: value`; this is {type(recipe).__name__}")
+    recipe = dict(recipe)
+    base = recipe.pop(BASE, None)
+    if base is None:
+        return recipe
+    if not isinstance(base, str):
+        raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {base!r} is neither")
+    return _merged(_read(base, folder, (*children, where)), recipe, where)
+
+
+def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, str]:
+    """What a recipe says, and where. A path ends in .yaml or .yml, and is meant beside the recipe that names it."""
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    names = recipe_names(folder)
+    if name.endswith((".yaml", ".yml")):
+        path = Path(Path(children[-1]).parent if children else ".", name).resolve()
+        if not path.is_file():
+            where = children[-1] if children else name
+            raise UserError(f"{where}: there is no file {path}; known recipes are {', '.join(names)}")
+    elif name in names:
+        path = (folder / f"{name}.yaml").resolve()
+    else:
+        raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
+    if not path.is_file():
+        return next(plugin.recipes[name] for plugin in plugins() if name in plugin.recipes), name
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML ({one_line(error)}); mend it") from error
+    return {} if content is None else content, str(path)
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
+    """Sections are merged key by key, everything else is replaced."""
+    merged = dict(under)
+    for key, value in over.items():
+        old = under.get(key)
+        if isinstance(old, dict) and not isinstance(value, dict) and not is_nothing(value):
+            example = f"{key}.{next(iter(old), 'name')}=…"
+            raise UserError(f"{where}: {key} is a section; set its parts, for example {example}")
+        merged[key] = _merged(old, value, where) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

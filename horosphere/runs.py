@@ -1,0 +1,194 @@
+"""The folder of a run. Nothing else reads or writes these files:
+
+    run.json        the task, its recipe in sections (task, model, engine), facts about data and model, what it was made with
+    metrics.jsonl   a line of numbers every so many steps, a line an evaluation, a line a sample
+    checkpoints/    step-00001000/, …: what they hold is `train.checkpoint`'s business
+
+Beside them a task keeps what its model needs (a tokenizer, names of classes), and at the end the weights.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from horosphere import __version__
+from horosphere.catalogue import resolve, tasks
+from horosphere.errors import UserError, one_line
+from horosphere.files import require_new_folder, write_whole
+
+RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
+CHECKPOINT = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class About:
+    """What run.json says."""
+
+    task: str  # its name in the catalogue
+    recipe: dict[str, dict[str, Any]]  # sections: task, model, engine
+    facts: dict[str, Any]  # what data and model turned out to be: parameters, sizes
+    made_with: dict[str, Any]
+
+    def decisions(self) -> dict[str, Any]:
+        """All that decides the run, by name, "engine.lr": what it was asked for and found, not where it ran."""
+        return _flat({**self.recipe, "facts": self.facts})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was begun: `Run.open("runs/helm-d-tiny")`."""
+
+    folder: Path
+    about: About
+
+    @staticmethod
+    def open(folder: str | Path, task: str | None = None) -> "Run":
+        """The run in a folder; one of this task, where a task is named."""
+        folder = Path(folder)
+        try:
+            about = About(**json.loads((folder / RUN).read_text(encoding="utf-8")))
+            sections = [about.recipe[name] for name in ("task", "model", "engine")]
+            if not all(isinstance(section, dict) for section in (*sections, about.facts, about.made_with)):
+                raise TypeError("a part of it is no object")
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{folder}: no folder of a run (it has no {RUN}); check the path") from None
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise UserError(f"{folder / RUN}: a damaged file ({one_line(error)}); train the model again") from error
+        if about.task not in tasks():
+            raise UserError(
+                f"{folder}: a run of the task {about.task}, which is not installed here; known are {', '.join(tasks())}"
+            )
+        if task not in (None, about.task):
+            raise UserError(f"{folder}: a run of the task {about.task}; give one of {task}")
+        return Run(folder, about)
+
+    def load(self) -> Any:
+        """What was trained, as its task gives it: of a run under way, or stopped, the last checkpoint's."""
+        return resolve(tasks()[self.about.task].build).load(self)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Of metrics.jsonl; one that is just being written is left out."""
+        path = self.folder / METRICS
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        try:
+            return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        except ValueError as error:
+            raise UserError(f"{path}: a damaged file ({one_line(error)}); train the model again") from error
+
+    def evaluations(self) -> list[dict[str, float]]:
+        """{"step": …, "top1": …} of each evaluation."""
+        marked = [line for line in self.lines() if any(name.startswith("eval_") for name in line)]
+        return [{name.removeprefix("eval_"): value for name, value in line.items()} for line in marked]
+
+    def checkpoint(self) -> Path:
+        """The last one."""
+        last = latest(self.folder / CHECKPOINTS)
+        if last is None:
+            raise UserError(f"{self.folder}: the run has no checkpoint yet; let it train on with --resume")
+        return last
+
+
+def steps_done(folder: Path) -> int:
+    """How far the run in a folder has come; 0 where there is none."""
+    return max((line["step"] for line in Run.open(folder).lines()), default=0) if (folder / RUN).is_file() else 0
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """No other process may write to the run of this folder meanwhile. The lock of a process that dies is gone."""
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    while True:
+        stream = path.open("a+")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            owner = stream.read().strip() or "another process"
+            stream.close()
+            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
+        if path.exists() and path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+            break
+        stream.close()  # its last owner removed the file between our opening and our locking it
+    try:
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        stream.close()
+
+
+def require_place(folder: Path, resume: bool, overwrite: bool) -> About | None:
+    """Complain before anything is touched. Of a run that is to be resumed, what it was begun with."""
+    if resume:
+        if not (folder / RUN).is_file():
+            raise UserError(f"{folder} holds no {RUN}: there is no run to resume; start it without --resume")
+        return Run.open(folder).about
+    require_new_folder(folder, overwrite, mark=RUN)
+    return None
+
+
+def begin(folder: Path, about: About, step: int, resume: bool) -> None:
+    """run.json, and the metrics up to this step: the lines of steps that will be taken again go."""
+    kept = [line for line in Run.open(folder).lines() if line["step"] <= step] if resume else []
+    if folder.exists() and not resume:
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / RUN, (json.dumps(asdict(about), indent=2) + "\n").encode())
+    write_whole(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def append(folder: Path, line: dict[str, Any]) -> None:
+    with (folder / METRICS).open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    names = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(names, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint below a folder, None where there is none yet. Whether it is sound, `train.checkpoint` says."""
+    return next(reversed(checkpoints(folder)), None)
+
+
+def made_with(device: str = "cpu", processes: int = 1) -> dict[str, Any]:
+    """When, by which command, on what machine, with which versions."""
+    from importlib.metadata import version
+
+    command = ["horosphere", *sys.argv[1:]] if Path(sys.argv[0]).stem in ("horosphere", "__main__") else sys.argv[:1]
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(command),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": device,
+        "processes": processes,
+        "versions": {"horosphere": __version__, "torch": version("torch"), "python": platform.python_version()},
+    }
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

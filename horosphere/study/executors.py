@@ -1,0 +1,256 @@
+"""Where jobs run: in processes of this machine, on Ray, or on Slurm. A folder that all machines see is all they share.
+
+--executor here:jobs=2                              processes of this machine (the default)
+--executor ray:address=auto,gpus=1                  Ray: without an address it starts itself on this machine
+--executor slurm:partition=gpu,gpus=1,minutes=240   a job array by submitit
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO, Any, ClassVar, Protocol
+
+from horosphere.errors import UserError, choices
+from horosphere.extras import require
+from horosphere.settings import Count, Natural, build
+
+PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
+SAVED = 130  # exit code of a run that was told to stop, and has saved
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    said: str = ""  # the last line it complained with
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was killed, or told to stop: begun again it goes on where it was."""
+        return self.code < 0 or self.code == SAVED
+
+
+class Handle(Protocol):
+    """A job under way."""
+
+    def outcome(self) -> Outcome | None: ...
+
+    def stop(self) -> None:
+        """Let it save and end."""
+
+
+class Executor(Protocol):
+    @property
+    def at_once(self) -> int: ...
+
+    def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
+        """Begin jobs: words behind `horosphere`."""
+
+    def close(self) -> None: ...
+
+
+def executor(text: str, jobs: int | None = None) -> Executor:
+    """ "here", "ray", "slurm", with settings behind a colon: "slurm:partition=gpu,gpus=1". jobs: how many at once.
+
+    >>> executor("here:jobs=3").at_once
+    3
+    """
+    name, _, given = text.partition(":")
+    known: dict[str, Any] = {"here": Here, "ray": Ray, "slurm": Slurm}
+    if name not in known:
+        raise UserError(f"--executor {name}: there is no such executor; {choices(name, known)}")
+    pairs = [pair.partition("=") for pair in given.split(",") if pair]
+    if wrong := [key for key, equals, _ in pairs if not equals]:
+        raise UserError(f"--executor {text}: {wrong[0]} has no value; write {name}:key=value,key=value")
+    values: dict[str, Any] = {key.strip(): value for key, _, value in pairs}
+    if jobs is not None:
+        values.setdefault("jobs", jobs)
+    made: Executor = build(known[name], values, f"--executor {name}")
+    return made
+
+
+# -- a command, wherever it runs --------------------------------------------------------------------------------------
+
+
+def start(command: Sequence[str], errors: IO[bytes], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process of `horosphere` that does not outlive this one, however that ends."""
+    words = [sys.executable, "-m", "horosphere", *command]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors, env=env, preexec_fn=_die_with_parent)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DIES, signal.SIGTERM)
+
+
+def run_command(command: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command, and the last line it complained with: what a worker of Ray or Slurm calls."""
+    with TemporaryFile() as errors:
+        code = start(command, errors).wait()
+        return code, last_line(errors)
+
+
+def last_line(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("horosphere: ") if lines else ""
+
+
+# -- this machine -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Here:
+    """Processes, which share the cores."""
+
+    jobs: Count = 1  # at once
+
+    @property
+    def at_once(self) -> int:
+        return self.jobs
+
+    def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
+        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))  # processes that share cores must not fight for them
+        return [_Process(command, {"OMP_NUM_THREADS": threads, **os.environ}) for command in commands]
+
+    def close(self) -> None:
+        pass
+
+
+class _Process:
+    def __init__(self, command: Sequence[str], env: dict[str, str]):
+        self.errors = TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
+        self.process = start(command, self.errors, env)
+
+    def outcome(self) -> Outcome | None:
+        code = self.process.poll()
+        return None if code is None else Outcome(code, last_line(self.errors))
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+# -- Ray --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ray:
+    """A cluster that is there already, by its address, or one of this machine alone."""
+
+    address: str | None = None  # of a cluster: "auto", "ray://head:10001"; none: Ray starts itself here
+    jobs: Count = 64  # at once; Ray waits for cores and GPUs to be free
+    cpus: Count = 1  # of a job
+    gpus: Natural = 0  # of a job
+
+    @property
+    def at_once(self) -> int:
+        return self.jobs
+
+    def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
+        require("ray")
+        import ray
+
+        if not ray.is_initialized():
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+            ray.init(address=self.address, include_dashboard=None if self.address else False, **quiet)
+        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(run_command)
+        return [_RayTask(remote.remote(list(command))) for command in commands]
+
+    def close(self) -> None:
+        import ray
+
+        if ray.is_initialized() and self.address is None:
+            ray.shutdown()
+
+
+class _RayTask:
+    def __init__(self, reference: Any):
+        self.reference = reference
+
+    def outcome(self) -> Outcome | None:
+        import ray
+
+        if not ray.wait([self.reference], timeout=0)[0]:
+            return None
+        try:
+            return Outcome(*ray.get(self.reference))
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
+            return Outcome(-signal.SIGKILL, "its worker died")
+        except ray.exceptions.TaskCancelledError:
+            return Outcome(SAVED)
+
+    def stop(self) -> None:
+        import ray
+
+        ray.cancel(self.reference, force=True)  # the command dies with its worker, by SIGTERM: it saves
+
+
+# -- Slurm ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """One job array. Jobs that a node lost are submitted again."""
+
+    shared: ClassVar[str] = "jobs"  # the folder of submitit's files
+
+    partition: str | None = None
+    account: str | None = None
+    minutes: Count = 240  # at most, of a job
+    cpus: Count = 2  # of a job
+    gpus: Natural = 0  # of a job
+    memory: Count = 16  # GB of a job
+    jobs: Count = 64  # of the array at once
+    cluster: str = "slurm"  # "local": processes of this machine, to try it out
+    folder: str = "slurm-jobs"  # where submitit keeps its files; all machines must see it
+
+    @property
+    def at_once(self) -> int:
+        return 10**6  # the array itself holds back
+
+    def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
+        require("slurm")
+        import submitit
+
+        queue = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+        queue.update_parameters(
+            name="horosphere",
+            timeout_min=self.minutes,
+            cpus_per_task=self.cpus,
+            gpus_per_node=self.gpus,
+            mem_gb=self.memory,
+            slurm_partition=self.partition,
+            slurm_account=self.account,
+            slurm_array_parallelism=self.jobs,
+        )
+        with queue.batch():
+            jobs = [queue.submit(run_command, list(command)) for command in commands]
+        return [_SlurmJob(job) for job in jobs]
+
+    def close(self) -> None:
+        pass
+
+
+class _SlurmJob:
+    def __init__(self, job: Any):
+        self.job = job
+
+    def outcome(self) -> Outcome | None:
+        from submitit.core.utils import UncompletedJobError
+
+        if not self.job.done():
+            return None
+        try:
+            return Outcome(*self.job.result())
+        except UncompletedJobError:
+            return Outcome(-signal.SIGKILL, "its process died")
+
+    def stop(self) -> None:
+        self.job.cancel()

@@ -1,0 +1,79 @@
+"""Commands of `horosphere` as jobs: so many at a time, none left behind, those that are lost begun again."""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from horosphere.errors import UserError
+from horosphere.progress import Update
+from horosphere.runs import steps_done
+from horosphere.study.executors import Executor, Handle
+
+POLL = 0.2  # seconds between looks at the jobs
+RETRIES = 2  # times that a job which was killed is begun again
+
+
+@dataclass(frozen=True)
+class Job:
+    """`horosphere WORDS --out FOLDER --continue`: whoever gives it twice gets the same folder."""
+
+    name: str  # for people
+    words: tuple[str, ...]
+    folder: Path
+    steps: int
+    done: Callable[[Path], int] = steps_done  # how many of them a folder has
+
+    @property
+    def command(self) -> list[str]:
+        return [*self.words, "--out", str(self.folder.resolve()), "--continue", "--quiet"]
+
+
+def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
+    """All of them. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
+    waiting, finished, lost = list(jobs), 0, Counter[str]()
+    running: dict[Handle, Job] = {}
+    with _heeding_sigterm():
+        try:
+            while waiting or running:
+                room = max(0, executor.at_once - len(running))
+                begun, waiting = waiting[:room], waiting[room:]
+                running |= (
+                    dict(zip(executor.submit([job.command for job in begun]), begun, strict=True)) if begun else {}
+                )
+                time.sleep(POLL)
+                for handle, job in list(running.items()):
+                    outcome = handle.outcome()
+                    if outcome is None:
+                        continue
+                    del running[handle]
+                    if outcome.lost and lost[job.name] < RETRIES:
+                        lost[job.name] += 1
+                        waiting.insert(0, job)
+                    elif outcome.code:
+                        raise UserError(f"{job.name}: {outcome.said or f'it ended with code {outcome.code}'}")
+                    else:
+                        finished += job.steps
+                taken = sum(min(job.steps, job.done(job.folder)) for job in running.values())
+                update(finished + taken, ", ".join(job.name for job in list(running.values())[:3]))
+        finally:
+            for handle in running:
+                handle.stop()
+            executor.close()
+
+
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """As Ctrl-C: by itself it would leave the jobs without a parent."""
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

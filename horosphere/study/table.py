@@ -1,0 +1,150 @@
+"""What a study found: one table, one rule for "beats", one verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from horosphere.catalogue import Entrant
+from horosphere.evaluate.metric import Metric
+from horosphere.files import write_whole
+
+RESULTS = "study.json"
+MORE = "Pass --seeds 3."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entrant over the seeds."""
+
+    entrant: Entrant
+    parameters: int
+    scores: dict[str, list[float]]  # of each seed, at the end
+    seconds: list[float]  # of each training
+    step_ms: float  # the median
+    curve: list[tuple[float, float]]  # units read in training, and the mean over seeds there
+    folders: list[str]  # of the runs
+    sample: str = ""  # what the first of them wrote
+
+    @property
+    def name(self) -> str:
+        return self.entrant.name
+
+    @property
+    def sentence_name(self) -> str:
+        return self.name[0].upper() + self.name[1:]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows from the best to the worst by the first metric."""
+
+    title: str
+    column: str  # what the entrants are
+    subject: str  # what the verdict speaks of
+    unit: str  # what curves count
+    curve_of: str  # what they show
+    metrics: tuple[Metric, ...]  # that the runs have
+    rows: list[Row]
+    seeds: int
+    made_with: dict[str, Any]
+
+    # -- the table --------------------------------------------------------------------------------------------------
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and cells of the table a person reads."""
+        shown = [metric for metric in self.metrics if metric.role != "detail"]
+        heads = [self.column, "parameters", *(metric.head for metric in shown), "ms/step", "time"]
+        rows = [
+            [
+                row.name,
+                f"{row.parameters:,}",
+                *(metric.cell(row.scores[metric.name]) for metric in shown),
+                f"{row.step_ms:.3g}",
+                f"{median(row.seconds):.1f} s",
+            ]
+            for row in self.rows
+        ]
+        return heads, rows
+
+    # -- the verdict ------------------------------------------------------------------------------------------------
+
+    @property
+    def judged(self) -> list[Metric]:
+        return [metric for metric in self.metrics if metric.role == "judged"]
+
+    def verdict(self) -> str:
+        """What the table says, and no more than it says."""
+        several = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
+        if len(self.rows) < 2:
+            return f"{several} of one {self.column}: nothing to compare."
+        best, first = self.rows[0], self.judged[0]
+        if self.seeds < 2:
+            said = f"{best.name} has the best {first.title} ({first.cell(best.scores[first.name])})"
+            return f"{several}: {said}, but one run says nothing about chance. {MORE}"
+        pairs = self.pairs()
+        said = " ".join(self._between(a, b) for a, b in [*pairs, *self._ablations()])
+        return f"{several}. {said}{self._conclusion(pairs)}"
+
+    def pairs(self) -> list[tuple[Row, Row]]:
+        """Who answers to whom, the curved one first: twins; else the best of each kind; else the first two."""
+        rows = {row.name: row for row in self.rows}
+        twins = [(rows[row.entrant.twin_of], row) for row in self.rows if row.entrant.twin_of in rows]
+        if twins:
+            order = list(rows)
+            return sorted(twins, key=lambda pair: order.index(pair[0].name))
+        flat = next((row for row in self.rows if row.entrant.flat), None)
+        curved = [row for row in self.rows if not row.entrant.flat]
+        if flat is None or not curved:
+            return [(self.rows[0], self.rows[1])]
+        return [(next((row for row in curved if self._wins(row, flat)), curved[0]), flat)]
+
+    def _ablations(self) -> list[tuple[Row, Row]]:
+        rows = {row.name: row for row in self.rows}
+        return [(rows[row.entrant.ablation_of], row) for row in self.rows if row.entrant.ablation_of in rows]
+
+    def _wins(self, a: Row, b: Row) -> list[Metric]:
+        """What a beats b on, beyond the spread of seeds."""
+        return [metric for metric in self.judged if metric.beats(a.scores[metric.name], b.scores[metric.name])]
+
+    def _between(self, a: Row, b: Row) -> str:
+        won, lost = self._wins(a, b), self._wins(b, a)
+        if not won and not lost:
+            return f"{a.sentence_name} and {b.sentence_name} are within the spread of seeds of each other."
+        if won and lost:
+            ours, theirs = (" and ".join(metric.title for metric in metrics) for metrics in (won, lost))
+            return (
+                f"{a.sentence_name} beats {b.sentence_name} beyond the spread of seeds on {ours}, "
+                f"{b.sentence_name} beats {a.sentence_name} on {theirs}."
+            )
+        winner, loser, metrics = (a, b, won) if won else (b, a, lost)
+        by = [self._gap(metric, winner, loser) for metric in metrics]
+        only = " only" * (len(metrics) < len(self.judged))
+        return (
+            f"{winner.sentence_name} beats {loser.sentence_name} beyond the spread of seeds, {' and '.join(by)}{only}."
+        )
+
+    def _gap(self, metric: Metric, a: Row, b: Row) -> str:
+        gap = metric.ahead(fmean(a.scores[metric.name]), fmean(b.scores[metric.name]))
+        return f"by {gap:.{metric.digits}f} on {metric.title}"
+
+    def _conclusion(self, pairs: list[tuple[Row, Row]]) -> str:
+        pairs = [(a, b) for a, b in pairs if b.entrant.flat and not a.entrant.flat]
+        if not pairs:
+            return ""
+        pays = [a for a, b in pairs if self._wins(a, b) and not self._wins(b, a)]
+        mixed = [a for a, b in pairs if self._wins(a, b) and self._wins(b, a)]
+        if mixed and len(pairs) == 1:
+            return f" Whether curvature pays on {self.subject} depends on which of them counts."
+        if len(pays) in (0, len(pairs)):
+            return f" Curvature {'pays' if pays else 'does not pay'} on {self.subject}."
+        return f" Curvature pays on {self.subject} in {' and '.join(row.name for row in pays)} only."
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        about = {"verdict": self.verdict(), **asdict(self)}
+        write_whole(folder / RESULTS, (json.dumps(about, indent=2) + "\n").encode())

@@ -1,0 +1,1 @@
+"""Kinds of learning, one file each. Imports nothing: the catalogue names them."""

@@ -1,0 +1,263 @@
+"""A class for every pixel (Semantic FPN), or objects with boxes and masks (Mask R-CNN), on any backbone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere import catalogue
+from horosphere.data.augment import normalise, on_device
+from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
+from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, resized, separated, short_side
+from horosphere.data.order import shuffled
+from horosphere.errors import UserError, one_line
+from horosphere.evaluate.metric import Metric
+from horosphere.evaluate.objects import AveragePrecision
+from horosphere.evaluate.pixels import SemanticScores, confusion, semantic_scores
+from horosphere.extras import require
+from horosphere.files import write_whole
+from horosphere.models.backbones import HCFORMER, adapt, create_backbone
+from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
+from horosphere.models.himapper import HiMapper
+from horosphere.runs import Run
+from horosphere.settings import Count, Positive
+from horosphere.tasks.pictures import CLASSES, for_cuda, laid_out, require_one_source
+from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
+from horosphere.train.read_ahead import ReadAhead
+from horosphere.train.task import Task, begin_with
+
+SEMANTIC, DETECTION = "semantic-fpn", "mask-rcnn"
+EVAL_ROWS = 16  # pictures at once in an evaluation, those of one size together
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedDense:
+    """A network on the CPU and in eval mode, and what it was trained for."""
+
+    network: nn.Module  # SemanticFPN, of `normalise`d pictures; or torchvision's MaskRCNN, of pictures from 0 to 1
+    classes: list[str]  # of mask-rcnn the labels 1, 2, …
+    size: int
+    detects: bool
+
+
+@dataclass(kw_only=True)
+class Dense(Task[DenseData[Any]]):
+    """The model says which of the two it is; the backbone is any network of the task `pictures`."""
+
+    kind = "dense"
+    unit = "images"
+    configured = "backbone"
+    one_shape = True
+    metrics = (
+        Metric("miou", "mIoU", 4, "high", "judged"),
+        Metric("accuracy", "pixels right", 4, "high"),
+        Metric("box_ap", "box AP", 4, "high", "judged"),
+        Metric("box_ap50", "box AP50", 4, "high", "detail"),
+        Metric("box_ap75", "box AP75", 4, "high", "detail"),
+        Metric("mask_ap", "mask AP", 4, "high"),
+        Metric("mask_ap50", "mask AP50", 4, "high", "detail"),
+        Metric("mask_ap75", "mask AP75", 4, "high", "detail"),
+    )
+
+    backbone: str = "hcformer-nano"  # or "timm:…", "torchvision:…"
+    valid: str | None = None  # a source of its own; none: what the data hold out, or every tenth picture
+    size: Count = 512  # pixels of the shorter side; for semantic-fpn also the side of the crops it trains on
+    scale: tuple[Positive, Positive] = (0.5, 2.0)  # in training that times a number between these
+    flip: bool = True  # left and right
+    ignore: int | None = 255  # of semantic-fpn: the number in masks that counts for nothing
+    classes: Count | None = None  # of semantic-fpn: how many; none: as the masks have them
+    width: Count = 256  # channels of the feature pyramid
+    pretrained: bool = False  # fetch the backbone's published weights
+
+    @property
+    def detects(self) -> bool:
+        return self.model == DETECTION
+
+    @classmethod
+    def network(cls, name: str) -> catalogue.Model:
+        return catalogue.model(name, "pictures", "backbone")
+
+    # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        catalogue.model(self.model, self.kind)
+        require("torchvision")
+        if self.scale[0] > self.scale[1]:
+            raise UserError(f"scale={self.scale[0]:g},{self.scale[1]:g}: two positive numbers, the smaller first")
+        if self.detects:
+            require("torchmetrics")
+            coco_masks()  # the evaluation needs it: better to know now
+            if engine.compile is True:
+                raise UserError(f"compile=true: the shapes in {DETECTION} depend on what it finds; use compile=false")
+        require_one_source(self.start, self.pretrained)
+
+    def open_data(self) -> DenseData[Any]:
+        if self.detects:
+            return open_instances(self.data, self.valid)
+        return open_semantic(self.data, self.valid, self.ignore, self.classes)
+
+    def rows(self, data: DenseData[Any]) -> int:
+        return len(data.train)
+
+    def facts(self, data: DenseData[Any]) -> dict[str, Any]:
+        return {
+            "pictures": {"train": len(data.train), "valid": len(data.valid)},
+            "classes": len(data.classes),
+            "image_size": self._image_size(),
+        }
+
+    def _image_size(self) -> int:
+        """What position biases of the backbone are learned on."""
+        return self.size if self.start is None else int(Run.open(self.start, "pictures").load().size)
+
+    def build(self, data: DenseData[Any]) -> nn.Module:
+        model = self.network_for(len(data.classes), self._image_size(), self.pretrained)
+        if self.start is not None:
+            trained = Run.open(self.start, "pictures").load().network
+            given = (trained.backbone if isinstance(trained, HiMapper) else adapt(trained)[0]).state_dict()
+            begin_with(_backbone(model), given, self.start)
+        return for_cuda(model, self.world)
+
+    def network_for(self, classes: int, image_size: int, pretrained: bool = False) -> nn.Module:
+        changes = {**self.config, "image_size": image_size} if self.backbone.startswith(HCFORMER) else {}
+        backbone = create_backbone(self.backbone, 1, pretrained, any_size=True, **changes)
+        if self.detects:
+            return mask_rcnn(backbone, classes, self.width, self.size, (self.scale[0], self.scale[1]))
+        return SemanticFPN(backbone, classes, self.width)
+
+    def ready(self, data: DenseData[Any]) -> None:
+        self.pictures = data
+        if self.detects:
+            self.engine = dataclasses.replace(self.engine, compile=False)
+        self.read = ReadAhead(self._start, self.engine, self.world)
+
+    def begin(self, folder: Path) -> None:
+        write_whole(folder / CLASSES, json.dumps({"classes": self.pictures.classes}).encode())
+
+    # -- the training -----------------------------------------------------------------------------------------------
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """Pictures of the next rows are read meanwhile.
+
+        semantic-fpn: images (B, 3, size, size) uint8, masks (B, size, size) int16. mask-rcnn: images (B, 3, H, W) uint8, filled
+        up to one shape, sizes (B, 2), counts (B,), and of all T objects one after another boxes (T, 4), labels (T,),
+        masks (T, H, W) uint8.
+        """
+        later = self.read(step, rows)
+        return collate_instances(later()) if self.detects else collate_masks(later())
+
+    def _start(self, step: int, rows: range) -> Callable[[], list[Any]]:
+        train, engine, first = self.pictures.train, self.engine, step * self.engine.batch
+        chosen = shuffled(len(train), first + rows.start, first + rows.stop, engine.seed)
+        draws = np.random.default_rng((engine.seed, step, 2)).random((engine.batch, 4))[rows.start : rows.stop]
+        if self.detects:
+            return train.later(chosen, lambda image, target, i: flipped(image, target, self.flip and draws[i, 3] < 0.5))
+        return train.later(chosen, lambda image, mask, i: cut(image, mask, self.size, self.scale, self.flip, draws[i]))
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        if not self.detects:
+            logits = model(laid_out(normalise(batch["images"])))
+            return segmentation_loss(logits, batch["masks"].long(), IGNORED), {}
+        losses: dict[str, Tensor] = model(*separated(batch))
+        return torch.stack(list(losses.values())).sum(), {name: value.detach() for name, value in losses.items()}
+
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        return not self.detects
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        if self.detects:
+            return evaluate_instances(model, self.pictures, self.world.device)
+        scores = evaluate_semantic(model, self.pictures, self.size, self.world)
+        return {"miou": scores.miou, "accuracy": scores.accuracy}
+
+    # -- the network of a run ---------------------------------------------------------------------------------------
+
+    def rebuild(self, run: Run) -> nn.Module:
+        return self.network_for(run.about.facts["classes"], run.about.facts["image_size"])
+
+    def trained(self, network: nn.Module, run: Run) -> TrainedDense:
+        file = run.folder / CLASSES
+        try:
+            classes = [str(name) for name in json.loads(file.read_text(encoding="utf-8"))["classes"]]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error
+        return TrainedDense(network, classes, self.size, self.detects)
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        return [["model", f"{self.model} on {self.backbone}, {facts['parameters']:,} parameters"]]
+
+
+def _backbone(model: nn.Module) -> nn.Module:
+    pyramid = model.pyramid if isinstance(model, SemanticFPN) else model.backbone
+    return cast(nn.Module, cast(Any, pyramid).backbone)
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, world: World) -> SemanticScores:
+    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size. Shared by all processes.
+
+    With several processes each takes one picture at a time and all as many: what fills up the last round counts for nothing.
+    """
+    held, classes = data.valid, len(data.classes)
+    counts = torch.zeros(classes, classes, dtype=torch.int64, device=world.device)
+    rows = EVAL_ROWS if world.size == 1 else 1
+    mine = np.arange(-(-len(held) // world.size) * world.size)[world.rank :: world.size]
+    chunks = [mine[i : i + rows] for i in range(0, len(mine), rows)]
+
+    def start(chunk: np.ndarray) -> Callable[[], list[tuple[np.ndarray, np.ndarray]]]:
+        def shrunk(image: np.ndarray, mask: np.ndarray, _: int) -> tuple[np.ndarray, np.ndarray]:
+            return resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask
+
+        return held.later(chunk % len(held), shrunk)
+
+    later = start(chunks[0])
+    for number, chunk in enumerate(chunks):
+        pictures = later()
+        later = start(chunks[number + 1]) if number + 1 < len(chunks) else later
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for place, (image, mask) in enumerate(pictures):
+            groups.setdefault((*image.shape, *mask.shape), []).append(place)
+        for places in groups.values():
+            stacked = torch.from_numpy(np.stack([pictures[p][0] for p in places]))
+            images = on_device(stacked, world.device).permute(0, 3, 1, 2)
+            # each size of pictures would be compiled anew
+            with torch.compiler.set_stance("force_eager"):
+                logits = model(laid_out(normalise(images))).float()
+            for answer, place in zip(logits, places, strict=True):
+                if chunk[place] < len(held):
+                    truth = on_device(torch.from_numpy(pictures[place][1]).long(), world.device)
+                    best = F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1)[0]
+                    counts += confusion(truth, best, classes, IGNORED)
+    return semantic_scores(world.sum(counts), data.classes)
+
+
+@torch.no_grad()
+def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: torch.device) -> dict[str, float]:
+    """COCO's average precision of boxes and of masks.
+
+    Every process goes through all pictures: a sharded model needs them all in every forward, and masks are not sent around.
+    """
+    score, held = AveragePrecision(), data.valid
+    chunks = [range(i, min(i + EVAL_ROWS, len(held))) for i in range(0, len(held), EVAL_ROWS)]
+    later = held.later(chunks[0], lambda image, truth, _: (image, truth))
+    for number in range(len(chunks)):
+        pictures = later()
+        if number + 1 < len(chunks):
+            later = held.later(chunks[number + 1], lambda image, truth, _: (image, truth))
+        for image, truth in pictures:
+            x = on_device(torch.from_numpy(image.copy()), device).permute(2, 0, 1).float() / 255
+            score.add(model([x])[0], truth)
+    return score.compute()

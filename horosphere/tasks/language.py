@@ -1,0 +1,438 @@
+"""Next-token prediction on text: a tokenizer, windows of tokens, bits per byte, and a folder that is a Hugging Face model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from horosphere.data.text import documents
+from horosphere.data.tokenizer import load_tokenizer
+from horosphere.data.tokens import (
+    Corpus,
+    TokenFile,
+    Windows,
+    cache_folder,
+    document_positions,
+    prepare,
+    tokenise,
+    windows_in_order,
+)
+from horosphere.errors import UserError, one_line
+from horosphere.evaluate.choice import evaluate_task, read_task
+from horosphere.evaluate.metric import Metric
+from horosphere.evaluate.perplexity import Perplexity, perplexity
+from horosphere.extras import require
+from horosphere.geometry.manifold import learned_curvature
+from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
+from horosphere.models.writing import autocast, hushed, write
+from horosphere.nn import Experts, Router, document_mask
+from horosphere.progress import Update, progress
+from horosphere.runs import CHECKPOINTS, RUN, Run, latest
+from horosphere.settings import Count
+from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World, whole
+from horosphere.train.task import CompareOptions, Task, begin_with
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from horosphere.models.helm import HelmConfig, HelmForCausalLM
+    from horosphere.train.recipe import Recipe
+
+EXPORTED = "config.json"  # the last file of an export: where it is, all are
+# vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
+ROUND = 64
+LOGITS = 2**28  # numbers at once in an evaluation, 1 GB in fp32
+ROWS = 64  # most windows at once in an evaluation
+SAMPLE = 48  # tokens that a model in training writes for people to look at
+INNER = 16  # in a study, the dense models' intermediate_size is a multiple of it
+
+
+@dataclass(frozen=True)
+class LanguageOptions(CompareOptions):
+    blimp: str | None = None  # judge the models on BLiMP's minimal pairs too: the .jsonl file
+
+
+class TrainedLanguage(NamedTuple):
+    """A model on the CPU and in eval mode, and its tokenizer."""
+
+    model: HelmForCausalLM
+    tokenizer: PreTrainedTokenizerFast
+
+
+@dataclass(kw_only=True)
+class Language(Task[Corpus]):
+    """Documents that share a window do not see each other."""
+
+    kind = "language"
+    unit = "tokens"
+    mark = EXPORTED
+    then = 'horosphere generate {run} "Once upon"'
+    options = LanguageOptions
+    metrics = (
+        Metric("bits_per_byte", "bits/byte", 4, "low", "judged"),
+        Metric("perplexity", "perplexity", 2, "low", "detail"),
+        Metric("blimp", "BLiMP", 3, "high"),
+    )
+
+    data: str = "python"  # "python": its documentation; a file or folder of text; hf:NAME
+    valid: str | None = None  # a source of its own; none: a fiftieth of the data is held out
+    field: str = "text"  # of .jsonl and of datasets
+    tokenizer: str | None = None  # a folder; none: one of `vocab` tokens is trained on the data
+    vocab: Count = 4096  # tokens of a tokenizer that is trained
+    length: Count = 256  # tokens of a window
+    eval_rows: Count = 256  # windows scored while training; at the end all are
+
+    # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        require("language")
+
+    def open_data(self) -> Corpus:
+        """The tokens, made at the first call."""
+        with progress("reading text, MB", _megabytes(self.data), self.quiet) as update:
+            return prepare(self.data, self.tokenizer, self.vocab, self.valid, cache_folder(), update, self.field)
+
+    def rows(self, data: Corpus) -> int:
+        return len(data.train) // self.length
+
+    def facts(self, data: Corpus) -> dict[str, Any]:
+        return {"tokens": {"train": len(data.train), "valid": len(data.valid)}}
+
+    def model_config(self, tokenizer: PreTrainedTokenizerFast) -> HelmConfig:
+        """The configuration of the model for the tokens of this tokenizer."""
+        known = max(tokenizer.get_vocab().values()) + 1
+        size = self.config.get("vocab_size", -(-known // ROUND) * ROUND)
+        if size < known:
+            how = f"leave vocab_size out, or give at least {known}"
+            raise UserError(f"vocab_size={size}: the tokenizer has {known} tokens; {how}")
+        bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
+        bos = eos if bos is None else bos
+        ends = {
+            "bos_token_id": bos,
+            "eos_token_id": bos if eos is None else eos,
+            "pad_token_id": bos if pad is None else pad,
+        }
+        places = {"vocab_size": size, "max_position_embeddings": self.length}
+        config: HelmConfig = replace(self, config={**self.config, **ends, **places}).configuration()
+        return config
+
+    def build(self, data: Corpus) -> HelmForCausalLM:
+        from horosphere.models.helm import HelmForCausalLM
+
+        model = HelmForCausalLM(self.model_config(data.tokenizer))
+        if self.start is not None:
+            begin_with(model, load(self.start).model.state_dict(), self.start)
+        return model
+
+    def ready(self, data: Corpus) -> None:
+        self.corpus = data
+        self.windows = Windows(data.train, self.length, self.engine.batch, self.engine.seed)
+
+    def begin(self, folder: Path) -> None:
+        """From the first step on, who loads a checkpoint finds its tokenizer."""
+        _put(folder, self.corpus.tokenizer.save_pretrained)
+
+    # -- the training -----------------------------------------------------------------------------------------------
+
+    @property
+    def units_per_row(self) -> int:
+        return self.length
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """tokens (B, length + 1); position_ids (B, length) where a row holds more than one document."""
+        tokens = self.windows.batch(step, rows)
+        # decided here, on the CPU: no word from the accelerator is needed
+        positions = packed_positions(tokens[:, :-1], self.corpus.train.bos)
+        return {"tokens": tokens} if positions is None else {"tokens": tokens, "position_ids": positions}
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        tokens = batch["tokens"]
+        inputs = model_inputs(tokens[:, :-1], batch.get("position_ids"))
+        loss = model(**inputs, shift_labels=tokens[:, 1:]).loss
+        loads = [module.load for module in model.modules() if isinstance(module, Router)]
+        if not loads:
+            return loss, {}
+        load = torch.stack(loads)
+        # of the busiest expert: times its fair share
+        return loss, {"expert_imbalance": (load.amax(-1) / load.mean(-1)).max()}
+
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        return "position_ids" not in batch  # a mask of documents is another one for each batch
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        cost = validate(model, self.corpus.valid, self.length, self.world, None if last else self.eval_rows)
+        assert cost.bits_per_byte is not None
+        scores = {"loss": cost.loss, "perplexity": cost.per_token, "bits_per_byte": cost.bits_per_byte}
+        return {**scores, **_curvatures(model)}
+
+    def sample(self, model: nn.Module) -> str:
+        tokens = min(SAMPLE, self.length - 1)
+        # as many tokens in every process, whatever they are: a sharded model needs all of them at each
+        return write(model, self.corpus.tokenizer, "", tokens, min_new_tokens=tokens) if tokens else ""
+
+    # -- the model of a run -----------------------------------------------------------------------------------------
+
+    def rebuild(self, run: Run) -> HelmForCausalLM:
+        from horosphere.models.helm import HelmForCausalLM
+
+        return HelmForCausalLM(self.model_config(load_tokenizer(run.folder)))
+
+    def export(self, folder: Path, network: nn.Module) -> None:
+        """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""
+        _put(folder, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
+
+    @classmethod
+    def load(cls, run: Run) -> TrainedLanguage:
+        return load(run.folder)
+
+    # -- for people and studies -------------------------------------------------------------------------------------
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Without a size of the vocabulary that nobody asked for: the tokenizer decides it."""
+        sections = super().sections()
+        if "vocab_size" not in self.config:
+            del sections["model"]["vocab_size"]
+        return sections
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        tokens = facts["tokens"]
+        return [*super().about(facts), ["text", f"{tokens['train']:,} tokens to learn, {tokens['valid']:,} to judge"]]
+
+    @classmethod
+    def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
+        """The intermediate_size with which dense models have as many parameters as the mixtures beside them."""
+        kinds = {name: bool(recipe.task.configuration().n_routed_experts) for name, recipe in recipes.items()}
+        if len(set(kinds.values())) < 2:
+            return {}
+        dense, mixture = (
+            cast(Language, recipes[next(n for n in kinds if kinds[n] is wanted)].task) for wanted in (False, True)
+        )
+        tokenizer = dense.open_data().tokenizer
+        target = dense_parameters(mixture, tokenizer)
+        least, more = (dense_parameters(dense, tokenizer, intermediate_size=INNER * times) for times in (1, 2))
+        inner = INNER * max(1, 1 + round((target - least) / (more - least)))
+        return {name: [f"intermediate_size={inner}"] for name, is_mixture in kinds.items() if not is_mixture}
+
+    def check_study(self, options: CompareOptions, data: Corpus) -> None:
+        if isinstance(options, LanguageOptions) and options.blimp is not None:
+            read_task("blimp", options.blimp)
+
+    @classmethod
+    def judge(cls, run: Run, options: CompareOptions, device: str) -> dict[str, float]:
+        if not isinstance(options, LanguageOptions) or options.blimp is None:
+            return {}
+        model, tokenizer = load(run.folder)
+        with autocast(device):
+            result = evaluate_task("blimp", options.blimp, model.to(device), tokenizer, device)
+        return {"blimp": result.score.acc.value}
+
+    @classmethod
+    def examine(cls, runs: Mapping[str, Run]) -> TokenStudy:
+        return token_study(runs)
+
+
+def dense_parameters(task: Language, tokenizer: PreTrainedTokenizerFast, **changes: Any) -> int:
+    """How many parameters a model has, without making it."""
+    from horosphere.models.helm import HelmForCausalLM
+
+    with torch.device("meta"):
+        config = replace(task, config={**task.config, **changes}).model_config(tokenizer)
+        return int(HelmForCausalLM(config).num_parameters())
+
+
+# -- tokens and documents ---------------------------------------------------------------------------------------------
+
+
+def packed_positions(tokens: Tensor, bos: int) -> Tensor | None:
+    """Positions that start again with each document, or None where every row is of one: then plain causal attention does.
+
+    (B, T) -> (B, T)
+    """
+    return document_positions(tokens, bos) if (tokens[:, 1:] == bos).any() else None
+
+
+def model_inputs(tokens: Tensor, position_ids: Tensor | None) -> dict[str, Any]:
+    """Arguments of the model for windows of tokens (B, T), whose documents `position_ids` (B, T) keep apart."""
+    inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
+    if position_ids is None:
+        return inputs
+    return {**inputs, "position_ids": position_ids, "attention_mask": document_mask(position_ids)}
+
+
+def _curvatures(model: nn.Module) -> dict[str, float]:
+    """The least and the most curved of the experts; all processes must ask."""
+    experts = [m for m in model.modules() if isinstance(m, Experts) and m.spread is not None]
+    if not experts:
+        return {}
+    c = torch.cat([learned_curvature(m.c0, whole(m.log_ratio)) for m in experts])
+    return {"curvature_min": c.min().item(), "curvature_max": c.max().item()}
+
+
+def _megabytes(source: str) -> int:
+    path = Path(source)
+    return sum(f.stat().st_size for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()) // 10**6
+
+
+# -- validation -------------------------------------------------------------------------------------------------------
+
+
+def validate(
+    model: nn.Module,
+    tokens: TokenFile,
+    length: int,
+    world: World,
+    limit: int | None = None,
+    progress: Update | None = None,
+) -> Perplexity:
+    """What a text costs a model that reads it in windows of `length`, the work shared by all processes.
+
+    With a limit, that many windows drawn from all of it; their bytes are then the text's in proportion to their tokens.
+    """
+    rows = max(1, min(ROWS, LOGITS // (length * tokens.vocab_size)))
+    windows = _windows(tokens, length, rows * world.size, limit)
+    # with fewer windows than processes all read all, which leaves the ratios as they are
+    if min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size:
+        windows = _share(windows, world)
+    cost = perplexity(
+        model,
+        windows,
+        None,
+        world.device,
+        lambda part: model_inputs(part, packed_positions(part, tokens.bos)),
+        progress if world.is_main else None,
+    )
+    nats, predicted = world.sum(torch.tensor([cost.nats, cost.tokens], dtype=torch.float64)).tolist()
+    text_bytes = round(tokens.text_bytes * predicted / (len(tokens) - 1))
+    return Perplexity(nats, int(predicted), text_bytes, cost.stderr if world.size == 1 else None)
+
+
+def _windows(tokens: TokenFile, length: int, rows: int, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    if limit is None or limit * length >= len(tokens) - 1 - length:
+        yield from windows_in_order(tokens, length, rows)
+        return
+    drawn = Windows(tokens, length, limit, seed=0)
+    for first in range(0, limit, rows):
+        batch = drawn.batch(0, range(first, min(first + rows, limit)))
+        yield batch, torch.ones(len(batch), length, dtype=torch.bool)
+
+
+def _share(windows: Iterable[tuple[Tensor, Tensor]], world: World) -> Iterator[tuple[Tensor, Tensor]]:
+    """This process's part of each batch: all take as many, though what one reads last may count for nothing."""
+    for tokens, counted in windows:
+        mine = slice(world.rank, None, world.size)
+        has_part = len(tokens) > world.rank
+        yield (tokens[mine], counted[mine]) if has_part else (tokens[:1], torch.zeros_like(counted[:1]))
+
+
+def text_tokens(source: str, tokenizer: PreTrainedTokenizerFast, field: str = "text") -> TokenFile:
+    """Any text, as tokens in memory."""
+    with TemporaryDirectory(prefix="horosphere.") as aside:
+        tokens = tokenise(documents(source, field), tokenizer, Path(aside, "tokens"))
+        return dataclasses.replace(tokens, tokens=np.array(tokens.tokens))
+
+
+# -- runs, and folders that hold a model ------------------------------------------------------------------------------
+
+
+def load(folder: str | Path) -> TrainedLanguage:
+    """The model in the folder of a run, of a run under way its last checkpoint's; or in a folder that Hugging Face's library wrote."""
+    folder = Path(folder)
+    require("language")
+    if (folder / EXPORTED).is_file():
+        model = _exported(folder)
+    else:
+        run = Run.open(folder, Language.kind)
+        model = cast("HelmForCausalLM", Language.of(run).from_checkpoint(run))
+    tokenizer = load_tokenizer(folder)
+    known = max(tokenizer.get_vocab().values()) + 1
+    if known > model.config.vocab_size:
+        raise UserError(
+            f"{folder}: the tokenizer has {known} tokens, the model only {model.config.vocab_size}; put back its own"
+        )
+    return TrainedLanguage(model.eval(), tokenizer)
+
+
+def run_corpus(folder: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus:
+    """What a run was trained on, and what was held out."""
+    run = Run.open(folder, Language.kind)
+    task = cast(Language, Language.of(run))
+    corpus = task.open_data()
+    same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    if not same or task.facts(corpus)["tokens"] != run.about.facts["tokens"]:
+        raise UserError(f"{task.data} has changed since {folder} was trained on it: name a text with --data")
+    return corpus
+
+
+def token_study(
+    runs: Mapping[str, Run] | Mapping[str, Path], text: str | None = None, seed: int = 0, quiet: bool = True
+) -> TokenStudy:
+    """The first model under every instrument, and the others, which must share its tokenizer, under those that compare.
+
+    text: what they read; by default what was held out for the first, with counts of what it was trained on.
+    """
+    folders = {name: run.folder if isinstance(run, Run) else run for name, run in runs.items()}
+    loaded = {name: load(folder) for name, folder in folders.items()}
+    (name, (model, tokenizer)), *others = loaded.items()
+    for other, (_, theirs) in others:
+        if theirs.get_vocab() != tokenizer.get_vocab():
+            raise UserError(f"{other} has another tokenizer than {name}: their tokens cannot be compared")
+    if text is None:
+        corpus = run_corpus(folders[name], tokenizer)
+        counted, read = corpus.train, corpus.valid
+    else:
+        counted = read = text_tokens(text, tokenizer)
+    size = model.config.vocab_size
+    rows = first_rows(read, min(trained.model.config.max_position_embeddings for trained in loaded.values()))
+    models = {name: trained.model for name, trained in loaded.items()}
+    with progress("looking inside", len(rows) * len(models), quiet) as update:
+        return study(
+            models, token_labels(tokenizer, size), token_counts(counted, size), rows, seed=seed, progress=update
+        )
+
+
+def _exported(folder: Path) -> HelmForCausalLM:
+    from horosphere.models.helm import HelmConfig, HelmForCausalLM
+
+    try:
+        kind = json.loads((folder / EXPORTED).read_text(encoding="utf-8")).get("model_type")
+        if kind != HelmConfig.model_type:
+            how = f"this reads {HelmConfig.model_type} only, load it with transformers"
+            raise UserError(f"{folder}: a model of type {kind}; {how}")
+        with hushed():
+            model, problems = HelmForCausalLM.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
+    except UserError:
+        raise
+    except Exception as error:  # what transformers and safetensors raise for a broken file is anyone's guess
+        raise _damaged(folder, error) from error
+    for what, names in problems.items():
+        if names:
+            raise _damaged(folder, f"{what.replace('_', ' ')}: {min(map(str, names))}")
+    assert isinstance(model, HelmForCausalLM)
+    return model
+
+
+def _damaged(folder: Path, reason: object) -> UserError:
+    how = f"; delete its {EXPORTED} to use the last checkpoint" if latest(folder / CHECKPOINTS) else ""
+    return UserError(f"{folder}: a damaged or foreign model ({one_line(reason)}){how}")
+
+
+def _put(folder: Path, *savers: Callable[[str], object]) -> None:
+    """Files into a folder, each whole, readable for whom run.json is (safetensors' own are not); EXPORTED last."""
+    with TemporaryDirectory(dir=folder, prefix=".aside.", ignore_cleanup_errors=True) as aside, hushed():
+        for save in savers:
+            save(aside)
+        for file in sorted(Path(aside).iterdir(), key=lambda file: file.name == EXPORTED):
+            file.chmod((folder / RUN).stat().st_mode)
+            file.replace(folder / file.name)

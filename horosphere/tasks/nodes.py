@@ -1,0 +1,261 @@
+"""Nodes of a tree or graph as points of a manifold: related ones near, others far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from horosphere import catalogue
+from horosphere.data import Graph, read_graph
+from horosphere.data.builtin import BUILTIN, builtin_graph
+from horosphere.data.order import shuffled
+from horosphere.errors import UserError, one_line
+from horosphere.evaluate.metric import Metric
+from horosphere.files import write_whole
+from horosphere.geometry import GEOMETRIES, Manifold
+from horosphere.geometry.manifold import Curved
+from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
+from horosphere.models.node_embedding import Batch, NodeEmbedding, NodeEmbeddingConfig, Relations
+from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.progress import progress
+from horosphere.runs import Run
+from horosphere.settings import Count
+from horosphere.train.task import CompareOptions, Task
+
+# learning rate of log c: it moves all points at once, and must not leave before they have found their places
+CURVATURE_PACE = 1e-3
+POINTS, LABELS = "points.safetensors", "labels.json"
+PERFECT = "1 is perfect"
+
+
+@dataclass(frozen=True)
+class NodeData:
+    graph: Graph
+    relations: np.ndarray  # (P, 2), the pairs to bring together
+
+    @property
+    def subjects(self) -> np.ndarray:
+        """The nodes that have relations."""
+        return np.unique(self.relations[:, 0])
+
+
+@dataclass(frozen=True)
+class NodesOptions(CompareOptions):
+    geometries: tuple[str, ...] = GEOMETRIES  # separated by commas
+
+
+@dataclass(kw_only=True)
+class Nodes(Task[NodeData]):
+    """The loss and its settings are those of `models.node_embedding`; a row is a node with all its relations."""
+
+    kind = "nodes"
+    unit = "nodes"
+    mark = POINTS
+    options = NodesOptions
+    metrics = (
+        Metric("map", "mAP", 3, "high", "judged", PERFECT),
+        Metric("mean_rank", "mean rank", 2, "low", "judged", PERFECT),
+        Metric("radius_mean", "mean radius", 2, "high", "detail"),
+        Metric("radius_max", "largest radius", 2, "high", "detail"),
+        Metric("radius_depth_correlation", "radius follows depth", 2, "high", "detail", "rank correlation"),
+    )
+
+    model: str = "embedding"
+    graph: bool = False  # an undirected graph: cycles are fine
+    unique: bool = False  # drop repeated edges instead of refusing them
+    on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
+    negatives: Count = 256  # random nodes that a step pushes away
+    rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
+
+    # -- the training -----------------------------------------------------------------------------------------------
+
+    def open_data(self) -> NodeData:
+        if self.data.startswith(BUILTIN):
+            graph = builtin_graph(self.data)
+        else:
+            graph = read_graph(self.data, directed=not self.graph, unique=self.unique)
+        if not len(graph.edges):
+            raise UserError(f"{self.data}: the graph has no edges, so there is nothing to learn")
+        return NodeData(graph, graph.edges if graph.directed and self.on == "edges" else graph.relations())
+
+    def rows(self, data: NodeData) -> int:
+        return len(data.subjects)
+
+    def natural_batch(self, data: NodeData) -> int:
+        """An eighth of the nodes, 32 to 2048."""
+        return min(2048, max(32, len(data.subjects) // 8))
+
+    def facts(self, data: NodeData) -> dict[str, Any]:
+        sizes = {"nodes": len(data.graph), "edges": len(data.graph.edges), "relations": len(data.relations)}
+        return {**sizes, "directed": data.graph.directed}
+
+    def build(self, data: NodeData) -> NodeEmbedding:
+        model = NodeEmbedding(len(data.graph), self.configuration())
+        if self.start is not None:
+            self._begin_with(model, data.graph.labels, Run.open(self.start, self.kind).load())
+        return model
+
+    def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:
+        if (
+            given.labels != labels
+            or given.points.shape != model.points.shape
+            or given.config.geometry != self.configuration().geometry
+        ):
+            raise UserError(f"start={self.start}: a run of other nodes, dimensions or geometry; give one of the same")
+        model.table.weight.data.copy_(given.points)
+        model.manifold.load_state_dict(given.manifold.state_dict())
+
+    def ready(self, data: NodeData) -> None:
+        self.opened = data
+        self.relations = Relations(data.relations, len(data.graph), self.world.device)
+        self.mean_relations = len(data.relations) / len(self.relations.subjects)
+
+    def begin(self, folder: Path) -> None:
+        write_whole(folder / LABELS, json.dumps(self.opened.graph.labels, ensure_ascii=False, indent=0).encode())
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
+        first, seed, device = step * self.engine.batch, self.engine.seed, self.world.device
+        subjects = self.relations.subjects
+        chosen = shuffled(len(subjects), first + rows.start, first + rows.stop, seed)
+        drawn = np.random.default_rng((seed, step)).integers(len(self.opened.graph), size=self.negatives)
+        batch = self.relations.batch(subjects[torch.from_numpy(chosen).to(device)])
+        negatives = torch.from_numpy(np.unique(drawn)).to(device)
+        return {"nodes": batch.nodes, "row": batch.row, "related": batch.related, "negatives": negatives}
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean over relations, with a fixed number of them a node: so it does not depend on how a batch is cut."""
+        costs = model(Batch(batch["nodes"], batch["row"], batch["related"]), batch["negatives"])
+        return costs.sum() / (len(batch["nodes"]) * self.mean_relations), {}
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The learning rate is in curvature radii, so that steps are as long in every geometry."""
+        groups, curvature = param_groups(model), set(model.manifold.parameters())  # type: ignore[union-attr, operator]
+        for group in groups:
+            is_curvature = curvature.issuperset(group["params"])
+            group["lr_scale"] = CURVATURE_PACE / self.engine.lr if is_curvature else self.configuration().radius
+        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas)
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        """How well the points know their graph, and how far out they lie."""
+        network, graph = cast(NodeEmbedding, model), self.opened.graph
+        points, manifold = network.points, network.manifold
+        with progress("ranking", self.rank_nodes or len(graph), self.quiet) as update:
+            score = reconstruction(
+                points,
+                manifold,
+                self.opened.relations,
+                nodes=self.rank_nodes,
+                device=self.world.device,
+                progress=lambda done, total: update(done, "nodes"),
+            )
+        spread = radius(points, manifold)
+        scores = {"mean_rank": score.mean_rank, "map": score.map, "radius_mean": spread.mean, "radius_max": spread.max}
+        if graph.directed:
+            scores["radius_depth_correlation"] = depth_correlation(points, manifold, graph.depth())
+        return scores
+
+    # -- the points -------------------------------------------------------------------------------------------------
+
+    def export(self, folder: Path, network: nn.Module) -> None:
+        """The points, with the curvature where it was learned."""
+        from safetensors.torch import save
+
+        model = cast(NodeEmbedding, network)
+        curvature = {f"manifold.{name}": tensor for name, tensor in model.manifold.state_dict().items()}
+        write_whole(folder / POINTS, save({"points": model.points.contiguous(), **curvature}))
+
+    def rebuild(self, run: Run) -> NodeEmbedding:
+        return NodeEmbedding(len(_labels(run)), self.configuration())
+
+    def read_export(self, network: nn.Module, folder: Path) -> None:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        model = cast(NodeEmbedding, network)
+        try:
+            tensors = load_file(folder / POINTS)
+            model.table.weight.data.copy_(_shaped(tensors.pop("points"), model.points))
+            model.manifold.load_state_dict({name.removeprefix("manifold."): t for name, t in tensors.items()})
+        except (OSError, LookupError, ValueError, RuntimeError, SafetensorError) as error:
+            how = "delete it to use the last checkpoint"
+            raise UserError(f"{folder / POINTS}: damaged or foreign points ({one_line(error)}); {how}") from error
+
+    def trained(self, network: nn.Module, run: Run) -> Embedded:
+        model = cast(NodeEmbedding, network)
+        return Embedded(model.points, _labels(run), model.manifold.requires_grad_(False), self.configuration(), self)
+
+    # -- for people and studies -------------------------------------------------------------------------------------
+
+    def graph_of(self, run: Run) -> tuple[Graph, np.ndarray]:
+        """The graph of a run, which must have the same nodes still, and its relations."""
+        data = self.open_data()
+        if data.graph.labels != _labels(run):
+            raise UserError(f"{self.data} has other nodes than {run.folder}: give the graph it was trained on")
+        return data.graph, data.relations
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        config = self.configuration()
+        sizes = [["nodes", f"{facts['nodes']:,}"], ["relations", f"{facts['relations']:,}"]]
+        return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimensions"]]
+
+    def comparison(self, options: CompareOptions) -> catalogue.Comparison:
+        names = options.geometries if isinstance(options, NodesOptions) else GEOMETRIES
+        return catalogue.comparison_of_geometries(tuple(dict.fromkeys(names)))
+
+    def check_study(self, options: CompareOptions, data: NodeData) -> None:
+        delta(data.graph)  # of too few nodes there is nothing to say
+
+    @classmethod
+    def examine(cls, runs: Mapping[str, Run]) -> Charted:
+        """Where the nodes went: the points of the runs, and how tree-like the graph is."""
+        points = {name: run.load() for name, run in runs.items()}
+        graph = next(iter(points.values())).task.open_data().graph
+        return Charted(graph, delta(graph), points)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Points (N, d) float64 on a manifold, with the labels of their nodes."""
+
+    points: Tensor
+    labels: list[str]
+    manifold: Manifold
+    config: NodeEmbeddingConfig
+    task: Nodes
+
+    def curvatures(self) -> list[float]:
+        """Of the curved parts."""
+        return [-float(m.c) for m in self.manifold.modules() if isinstance(m, Curved)]
+
+
+@dataclass(frozen=True)
+class Charted:
+    """What the runs of a study made of one graph."""
+
+    graph: Graph
+    delta: Delta
+    points: dict[str, Embedded]
+
+
+def _labels(run: Run) -> list[str]:
+    try:
+        labels = json.loads((run.folder / LABELS).read_text(encoding="utf-8"))
+        if not isinstance(labels, list):
+            raise ValueError("it holds no list")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{run.folder / LABELS}: a damaged file ({one_line(error)}); embed the graph again") from error
+    return [str(label) for label in labels]
+
+
+def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
+    if tensor.shape != like.shape:
+        raise ValueError(f"points {tuple(tensor.shape)} for {len(like)} labels in {like.shape[1]} dimensions")
+    return tensor

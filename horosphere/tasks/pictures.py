@@ -1,0 +1,294 @@
+"""Classification of pictures: augmented batches, averaged weights, top-1 and what the tree of classes says of mistakes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere import catalogue
+from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device
+from horosphere.data.classes import ClassTree
+from horosphere.data.images import ImageData, Later, open_images
+from horosphere.data.order import shuffled
+from horosphere.errors import UserError, one_line
+from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.evaluate.metric import Metric
+from horosphere.files import write_whole
+from horosphere.measure.hierarchy import class_distances
+from horosphere.models.backbones import blocks_of, classifier
+from horosphere.models.himapper import HiMapper, HiMapperConfig
+from horosphere.runs import Run
+from horosphere.settings import FLAT, Count, Decay
+from horosphere.train.averages import Averaged
+from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
+from horosphere.train.read_ahead import ReadAhead
+from horosphere.train.task import CompareOptions, Task, begin_with
+
+PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
+EVAL_ROWS = 256  # pictures at once in an evaluation
+CLASSES = "classes.json"
+STRANGER = "of the way to a stranger"
+UNTRAINED = 1000  # classes of a network that was never trained; nobody reads its answer
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedPictures:
+    """A classifier on the CPU and in eval mode, and what it was trained for."""
+
+    network: nn.Module  # of `normalise`d pictures
+    classes: list[str]
+    tree: ClassTree | None
+    size: int
+    augmentation: Augmentation  # its still_box is what the network sees of a picture
+
+
+@dataclass(kw_only=True)
+class Pictures(Task[ImageData]):
+    """The network is one of the catalogue; with a `tree` Hi-Mapper is around it."""
+
+    kind = "pictures"
+    unit = "images"
+    one_shape = True
+    metrics = (
+        Metric("top1", "top-1", 4, "high", "judged"),
+        Metric("top5", "top-5", 4, "high"),
+        Metric("coarse", "coarse top-1", 4, "high"),
+        Metric("tree_error", "tree error", 3, "low"),
+        Metric("parent", "to the parent", 2, "low", "detail", STRANGER),
+        Metric("sibling", "to a sibling", 2, "low", "detail", STRANGER),
+    )
+
+    valid: str | None = None  # a source of its own; none: what the data hold out, or a tenth of each class
+    download: bool = False  # fetch a set of torchvision's that is not there
+    size: Count = 224  # pixels a side
+    pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
+    tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
+    ema: Decay | None = (
+        0.9999  # decay of the average of the weights, which is what is evaluated and kept; none: no average
+    )
+    augmentation: Annotated[Augmentation, FLAT] = field(default_factory=Augmentation)
+
+    # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        for name, rows in (("batch", engine.batch), ("micro_batch", engine.micro_batch)):
+            if self.augmentation.mixes and rows is not None and rows % 2:
+                how = "make it even, or set mixup=0 cutmix=0"
+                raise UserError(f"{name}={rows}: mixup and cutmix take pictures in pairs; {how}")
+        require_one_source(self.start, self.pretrained)
+        if self.pretrained and ":" not in self.model:
+            example = "as in model=timm:resnet50 or model=torchvision:resnet50"
+            raise UserError(f"pretrained=true: say whose weights, {example}, not model={self.model}")
+
+    def open_data(self) -> ImageData:
+        return open_images(self.data, self.valid, self.download).to(self.world.device)
+
+    def rows(self, data: ImageData) -> int:
+        return len(data.train)
+
+    def facts(self, data: ImageData) -> dict[str, Any]:
+        return {"pictures": {"train": len(data.train), "valid": len(data.valid)}, "classes": len(data.classes)}
+
+    def build(self, data: ImageData) -> Averaged:
+        if self.augmentation.mixes and self.engine.batch // self.world.size % 2:
+            how = "mixup and cutmix take pictures in pairs; use a multiple of 2 for each"
+            raise UserError(f"batch={self.engine.batch} for {self.world.size} processes: {how}")
+        network = self.network_for(len(data.classes), self.pretrained, self.start)
+        return Averaged(for_cuda(network, self.world), self.ema)
+
+    def network_for(self, classes: int, pretrained: bool = False, start: str | None = None) -> nn.Module:
+        """The network with new weights, published ones, or those of the run `start`.   (B, 3, size, size) -> (B, classes)
+
+        Of a run with other classes all is taken but the classifier: its weight and its bias.
+        """
+        network = classifier(self.model, classes, self.size, self.config, pretrained)
+        if start is not None:
+            begin_with(network, Run.open(start, self.kind).load().network.state_dict(), start, missing=2)
+        return network if self.tree is None else HiMapper(network, classes, self.tree)
+
+    def ready(self, data: ImageData) -> None:
+        self.pictures = data
+        self.read = ReadAhead(self._start, self.engine, self.world)
+
+    def begin(self, folder: Path) -> None:
+        tree = None if self.pictures.tree is None else self.pictures.tree.parents.tolist()
+        write_whole(folder / CLASSES, json.dumps({"classes": self.pictures.classes, "parents": tree}).encode())
+
+    # -- the training -----------------------------------------------------------------------------------------------
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """images (B, 3, size, size), targets (B, K): the shares of the classes.
+
+        Made on the device; pictures of the next rows are read meanwhile.
+        """
+        later, labels, draws = self.read(step, rows)
+        images = on_device(later(), self.world.device)
+        x, targets = augment(images, labels, len(self.pictures.classes), draws, self.augmentation)
+        return {"images": laid_out(x), "targets": targets}
+
+    def _start(self, step: int, rows: range) -> tuple[Later, np.ndarray, Draws]:
+        train, how, engine = self.pictures.train, self.augmentation, self.engine
+        first = step * engine.batch
+        chosen = shuffled(len(train), first + rows.start, first + rows.stop, engine.seed)
+        draws = Draws.of(engine.seed, step, engine.batch, how)[rows.start : rows.stop]
+        later = train.pictures.crops(train.numbers[chosen], how.box, draws.crop, self.size)
+        return later, train.labels[chosen], draws
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        answer = model(batch["images"])
+        logits, tree = answer if isinstance(answer, tuple) else (answer, None)
+        loss = F.cross_entropy(logits.float(), batch["targets"])
+        if tree is None:
+            return loss, {}
+        return loss + tree.total, {"contrast": tree.contrast.detach(), "kl": tree.kl.detach()}
+
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        return True
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        averaged = cast(Averaged, model)
+        networks = [averaged.network] if averaged.average is None else [averaged.network, averaged.average]
+        return [block for network in networks for block in blocks_of(network)]
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        return evaluate_pictures(model, self.pictures, self.size, self.augmentation, self.world)
+
+    # -- the network of a run ---------------------------------------------------------------------------------------
+
+    def rebuild(self, run: Run) -> Averaged:
+        return Averaged(self.network_for(run.about.facts["classes"]), self.ema)
+
+    def answering(self, model: nn.Module) -> nn.Module:
+        return cast(Averaged, model).answering
+
+    def trained(self, network: nn.Module, run: Run) -> TrainedPictures:
+        classes, tree = _read_classes(run.folder / CLASSES)
+        return TrainedPictures(network, classes, tree, self.size, self.augmentation)
+
+    def untrained(self) -> TrainedPictures:
+        """The network with new weights, the same ones every time."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            network = self.network_for(UNTRAINED)
+        return TrainedPictures(network.eval(), [], None, self.size, Augmentation(crop=self.augmentation.crop))
+
+    # -- for people and studies -------------------------------------------------------------------------------------
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        around, pictures = ", in Hi-Mapper" * (self.tree is not None), facts["pictures"]
+        sizes = f"{pictures['train']:,} to learn, {pictures['valid']:,} to judge, {facts['classes']} classes"
+        return [["model", f"{self.model}, {facts['parameters']:,} parameters{around}"], ["pictures", sizes]]
+
+    def comparison(self, options: CompareOptions) -> catalogue.Comparison:
+        return catalogue.comparisons()["himapper"] if self.tree is not None else super().comparison(options)
+
+
+def require_one_source(start: str | None, pretrained: bool) -> None:
+    if start is not None and pretrained:
+        raise UserError(f"start={start} and pretrained=true: weights come from one of them; leave out the other")
+
+
+def laid_out(x: Tensor) -> Tensor:
+    """As convolutions like it: channels last on CUDA."""
+    return x.contiguous(memory_format=torch.channels_last if x.is_cuda else torch.contiguous_format)
+
+
+def for_cuda(network: nn.Module, world: World) -> nn.Module:
+    """On CUDA convolutions with channels last (sharding takes contiguous weights only), and BatchNorm over all processes."""
+    if world.device.type != "cuda":
+        return network
+    if world.size > 1:
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def _read_classes(file: Path) -> tuple[list[str], ClassTree | None]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        classes, parents = [str(name) for name in content["classes"]], content.get("parents")
+        return classes, None if parents is None else ClassTree(np.array(parents), len(classes))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def evaluate_pictures(
+    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World
+) -> dict[str, float]:
+    """How well a model in eval mode knows the pictures held out: loss, top1, top5, and on a tree of classes coarse,
+    tree_error, parent, sibling.
+
+    The last two: how far the mean answer to a class lies from its parent's and from its siblings', where strangers are 1 apart.
+    The work is shared by all processes. All take as many batches of one shape; what fills up the last ones counts for nothing.
+    """
+    held = data.valid
+    rows = min(EVAL_ROWS, -(-len(held) // world.size))
+    rounds = -(-len(held) // (rows * world.size))
+    places = np.arange(rounds * rows * world.size).reshape(-1, world.size, rows)[:, world.rank]
+    still = np.zeros((rows, 4))
+    start = [
+        lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size)
+        for p in places
+    ]
+    sums, predicted = torch.zeros(3, dtype=torch.float64, device=world.device), []
+    count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
+    # sums of the answers to each class, and how many
+    answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)
+    later = start[0]()
+    for number, place in enumerate(places):
+        images = on_device(later(), world.device)
+        later = start[number + 1]() if number + 1 < len(start) else later
+        truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
+        counted = on_device(torch.from_numpy(place < len(held)), world.device)
+        # to compile every block once more takes longer than to do without
+        with torch.compiler.set_stance("force_eager"):
+            logits = model(laid_out(normalise(images))).float()
+        best = logits.topk(min(5, logits.shape[1])).indices
+        right = best == truth[:, None]
+        costs = F.cross_entropy(logits, truth, reduction="none")
+        sums += (torch.stack([costs, right[:, 0].float(), right.any(1).float()]) * counted).double().sum(1)
+        predicted.append(best[:, 0])
+        if count:
+            mine = F.one_hot(truth, count) * counted[:, None]
+            answers += mine.double().T @ F.pad(logits, (0, 1), value=1.0).double()
+    loss, top1, top5 = (world.sum(sums) / len(held)).tolist()
+    scores = {"loss": loss, "top1": top1, "top5": top5}
+    if data.tree is not None:
+        real = places.ravel() < len(held)
+        truths = held.labels[places.ravel()[real]]
+        scores |= _on_the_tree(torch.cat(predicted).cpu()[real], truths, data.tree, world)
+        if count:
+            scores |= _apart(world.sum(answers).cpu(), data.tree)
+    return scores
+
+
+def _on_the_tree(predicted: Tensor, truths: np.ndarray, tree: ClassTree, world: World) -> dict[str, float]:
+    """Mistakes weighed on the tree of classes, over all processes; one may have judged nothing."""
+    sums = np.zeros(3)
+    if len(truths):
+        mine = hierarchy_scores(predicted, truths, tree)
+        sums = np.array([mine.coarse, mine.tree_error, 1.0]) * len(truths)
+    coarse, error, judged = world.sum(torch.from_numpy(sums)).tolist()
+    return {"coarse": coarse / judged, "tree_error": error / judged}
+
+
+def _apart(answers: Tensor, tree: ClassTree) -> dict[str, float]:
+    """Distances of classes in units of strangers; none where a class has no pictures, or no siblings."""
+    places = class_distances(answers[:, :-1] / answers[:, -1:], tree)
+    distances = {"parent": places.parent / places.stranger, "sibling": places.sibling / places.stranger}
+    return {name: value for name, value in distances.items() if math.isfinite(value)}

@@ -1,0 +1,253 @@
+"""What a kind of learning is: what it gives the engine, and what it says of itself to people and to studies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from horosphere import catalogue, settings
+from horosphere.errors import UserError, one_line
+from horosphere.evaluate.metric import Metric
+from horosphere.files import write_whole
+from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.runs import Run
+from horosphere.train import checkpoint
+from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
+
+if TYPE_CHECKING:
+    from horosphere.train.recipe import Recipe
+
+Data = TypeVar("Data")
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What a comparison can be asked for besides settings of its runs. A task may have more."""
+
+
+@dataclass(kw_only=True)
+class Task(Generic[Data]):
+    """A subclass is a dataclass in the catalogue. Its fields are its settings, and the comments beside them their help.
+
+    In a training these are called in this order: `check`, `open_data`, `build`, `ready`, `begin`; then in every step `batch` and `loss`; when they
+    are due `evaluate` and `sample`; at the end `export`. From `open_data` on the task knows its `world`, from `build` on its `engine`.
+    """
+
+    kind: ClassVar[str]  # its name in the catalogue
+    metrics: ClassVar[tuple[Metric, ...]] = ()  # of `evaluate`, those that people are shown, the most telling first
+    unit: ClassVar[str] = "rows"  # what throughput counts
+    configured: ClassVar[str] = "model"  # the setting that names the network whose configuration can be changed
+    one_shape: ClassVar[bool] = False  # all batches have the same shapes: blocks are compiled for theirs, and no others
+    options: ClassVar[type[CompareOptions]] = CompareOptions  # of `horosphere compare`
+    then: ClassVar[str] = ""  # what to do next with a {run}
+    mark: ClassVar[str] = WEIGHTS  # the last file of an export: where it is, all are
+    no_settings: ClassVar[frozenset[str]] = frozenset({"config"})
+
+    model: str  # a name in the catalogue
+    data: str  # where to learn from
+    start: str | None = None  # a run whose weights this one begins with
+    config: dict[str, Any] = field(default_factory=dict)  # changes of the network's named configuration
+
+    engine: EngineConfig = field(init=False, repr=False, compare=False)
+    world: World = field(init=False, repr=False, compare=False, default_factory=World)
+    quiet: bool = field(init=False, repr=False, compare=False, default=True)
+
+    # -- before the training ----------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        """Complain about settings that do not go together. Types and ranges are checked already."""
+
+    def open_data(self) -> Data:
+        raise NotImplementedError
+
+    def rows(self, data: Data) -> int:
+        """How many rows there are to learn from, for `epochs`."""
+        return len(data)  # type: ignore[arg-type]
+
+    def natural_batch(self, data: Data) -> int:
+        """Rows of a step, where `batch` is not given."""
+        raise UserError("batch must be given; add batch=…")
+
+    def facts(self, data: Data) -> dict[str, Any]:
+        """What data turned out to be: sizes, for people, and for a resumed run to find unchanged."""
+        return {}
+
+    def build(self, data: Data) -> nn.Module:
+        """The model with the weights it begins with."""
+        raise NotImplementedError
+
+    def ready(self, data: Data) -> None:
+        """Keep what batches are made of."""
+        raise NotImplementedError
+
+    def begin(self, folder: Path) -> None:
+        """Write what the model cannot be used without: a tokenizer, names of classes. The main process only."""
+
+    # -- in the training --------------------------------------------------------------------------------------------
+
+    @property
+    def units_per_row(self) -> int:
+        return 1
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """These rows of the global batch of a step, on the CPU or on the device already. A pure function."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean loss over the rows, a scalar to back-propagate, and detached scalars to log, means as well."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        """Called in every process, without gradient; `last`: at the end of the run."""
+        raise NotImplementedError
+
+    def sample(self, model: nn.Module) -> str | None:
+        """Something to look at. Called in every process, because a sharded model needs them all."""
+        return None
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """What is compiled and sharded one by one: a model says it itself."""
+        return model.blocks() if hasattr(model, "blocks") else []  # type: ignore[operator]
+
+    def graphable(self, batch: dict[str, Tensor]) -> bool:
+        """Whether the loss of this batch may be replayed as a CUDA graph: no word to the host, no shape that depends on values."""
+        return False
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """A group's `lr_scale` multiplies its learning rate.
+
+        By itself a step of Adam moves a row of n numbers by about lr·√n, but a point of a table by lr: points get √n.
+        """
+        groups = param_groups(model, self.engine.weight_decay)
+        for group in groups:
+            if "manifold" in group:
+                group["lr_scale"] = math.sqrt(group["params"][0].shape[-1])
+        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas, decoupled_weight_decay=True)
+
+    # -- after the training -----------------------------------------------------------------------------------------
+
+    def rebuild(self, run: Run) -> nn.Module:
+        """The model of a run, with new weights: what it needs to know of the data is in the folder."""
+        raise NotImplementedError
+
+    def answering(self, model: nn.Module) -> nn.Module:
+        """What is used of a trained model, and exported: all of it."""
+        return model
+
+    def trained(self, network: nn.Module, run: Run) -> Any:
+        """What `Run.load` gives: the network with what it was trained for."""
+        return network
+
+    def export(self, folder: Path, network: nn.Module) -> None:
+        """The weights to use, beside the checkpoints, in the main process."""
+        from safetensors.torch import save
+
+        write_whole(folder / WEIGHTS, save({name: t.contiguous() for name, t in network.state_dict().items()}))
+
+    def read_export(self, network: nn.Module, folder: Path) -> None:
+        load_weights(network, folder / WEIGHTS)
+
+    @classmethod
+    def load(cls, run: Run) -> Any:
+        """The exported weights of a run, else the last checkpoint's."""
+        task = cls.of(run)
+        if not (run.folder / cls.mark).is_file():
+            return task.trained(task.from_checkpoint(run), run)
+        network = task.answering(task.rebuild(run).eval())
+        task.read_export(network, run.folder)
+        return task.trained(network, run)
+
+    @classmethod
+    def of(cls, run: Run) -> Task[Any]:
+        """The task of a run, with its settings."""
+        try:
+            return settings.build(cls, run.about.recipe["task"], str(run.folder), config=run.about.recipe["model"])
+        except (TypeError, UserError) as error:
+            raise UserError(
+                f"{run.folder}: a run of another version ({one_line(error)}); train the model again"
+            ) from error
+
+    def from_checkpoint(self, run: Run) -> nn.Module:
+        model = self.rebuild(run).eval()
+        checkpoint.restore(run.checkpoint(), model, World())
+        return self.answering(model)
+
+    # -- for people and studies --------------------------------------------------------------------------------------
+
+    def configuration(self) -> Any:
+        """The whole configuration of the network, changes included; None where it has none."""
+        entry = self.network(getattr(self, self.configured))
+        return catalogue.resolve(entry.configure)(entry.name, **self.config) if entry.configure else None
+
+    @classmethod
+    def network(cls, name: str) -> catalogue.Model:
+        """What the catalogue says of the network that `configured` names."""
+        return catalogue.model(name, cls.kind)
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The settings as run.json keeps them: those of the task, and the whole configuration of the network."""
+        config = self.configuration()
+        return {"task": settings.values_of(self), "model": {} if config is None else settings.values_of(config)}
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        """Rows for people: what was trained on what."""
+        return [["model", f"{self.model}, {facts['parameters']:,} parameters"]]
+
+    def summary(self, run: Run) -> list[list[str]]:
+        """Rows for a terminal or a page: what was trained, how good it is, how long it took."""
+        scores = run.evaluations()[-1]
+        last = max(line.get("seconds", 0.0) for line in run.lines())
+        rows = self.about(run.about.facts)
+        rows += [[metric.title, metric.show(scores[metric.name])] for metric in self.metrics if metric.name in scores]
+        return [*rows, ["training", f"{last:.1f} s, {last / scores['step'] * 1e3:.0f} ms a step with all evaluations"]]
+
+    def comparison(self, options: CompareOptions) -> catalogue.Comparison:
+        """Who is compared with whom."""
+        return catalogue.comparison_of(catalogue.model(self.model, self.kind))
+
+    @classmethod
+    def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
+        """Settings that make the entrants of a study alike in size, by name."""
+        return {}
+
+    def check_study(self, options: CompareOptions, data: Data) -> None:
+        """Complain before the trainings."""
+
+    @classmethod
+    def judge(cls, run: Run, options: CompareOptions, device: str) -> dict[str, float]:
+        """Scores of a finished run beyond those of its last evaluation."""
+        return {}
+
+    @classmethod
+    def examine(cls, runs: Mapping[str, Run]) -> Any:
+        """What instruments see in the finished runs of a study, the best first: what the catalogue's `pictures` draws."""
+        return None
+
+
+def load_weights(network: nn.Module, file: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        network.load_state_dict(load_file(file))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        how = "delete it to use the last checkpoint"
+        raise UserError(f"{file}: damaged or foreign weights ({one_line(error)}); {how}") from error
+
+
+def begin_with(network: nn.Module, given: Mapping[str, Tensor], run: str, missing: int = 0) -> None:
+    """Weights of another run, all but `missing` of them (a classifier of other classes)."""
+    own = network.state_dict()
+    fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
+    if len(fitting) < len(own) - missing or len(given) > len(own):
+        what = f"{len(fitting)} of {len(own)} tensors fit"
+        raise UserError(f"start={run}: a run of another network ({what}); give one of the same model and size")
+    network.load_state_dict(fitting, strict=False)
