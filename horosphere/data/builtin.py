@@ -7,7 +7,11 @@ from horosphere.extras import require
 
 
 def trove_classifiers() -> Graph:
-    """The tree of PyPI's package classifiers, "Topic :: Scientific/Engineering :: Physics" below "Topic :: Scientific/Engineering"."""
+    """The tree of PyPI's package classifiers: "Topic :: Internet" lies below "Topic", and that below "PyPI".
+
+    >>> trove_classifiers().labels[:2]
+    ['PyPI', 'Development Status']
+    """
     require("trove")
     from trove_classifiers import sorted_classifiers
 
