@@ -165,7 +165,13 @@ class TreeLevel:
 
 
 def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
-    """The levels of an image's tree, the top first."""
+    """The levels of an image's tree, the top first.
+
+    >>> from horosphere.models.himapper import HiMapper, HiMapperConfig
+    >>> model = HiMapper("hcformer-nano-32", num_classes=10, config=HiMapperConfig(leaves=8, levels=3)).eval()
+    >>> [level.nodes for level in tree_numbers(model.hierarchy(torch.rand(1, 3, 32, 32)))]
+    [2, 4, 8]
+    """
     require_one_image(hierarchy)
     points, levels, parents, m = hierarchy.points[0].double(), hierarchy.levels, hierarchy.parents, hierarchy.manifold
     numbers = []
