@@ -93,8 +93,8 @@ def test_loss_is_that_of_fresh_samples(monkeypatch):
     for toy in (DOT[0], *OTHERS):
         W, b = initial(toy)
         batches = Sampler(toy.n, toy.law, 0.4, 0).batches(0, 3, 50, EVALUATION)
-        found = module._losses([(W, b, toy.readout)], batches, "cpu")
-        assert found[0] == pytest.approx(
+        losses = module._losses([(W, b, toy.readout)], batches, "cpu")
+        assert losses[0] == pytest.approx(
             loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5
         )
 
