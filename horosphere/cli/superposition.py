@@ -143,7 +143,7 @@ def _sweep(args: argparse.Namespace) -> None:
     from horosphere.plots.superposition import draw_figures
     from horosphere.superposition.frequencies import plain_law
     from horosphere.superposition.results import RESULTS, settings
-    from horosphere.superposition.sweep import sweep
+    from horosphere.superposition.sweep import SweepOptions, sweep
     from horosphere.superposition.toy import WIDTHS, Schedule, Toy, grid
 
     require_pictures()
@@ -192,7 +192,7 @@ def _sweep(args: argparse.Namespace) -> None:
     schedule = replace(schedule, steps=steps, batch=batch, warmup=min(schedule.warmup, steps // 10))
     args.out = args.out or str(Path("runs") / f"superposition-{args.grid or stem(runs[0].law.replace(':', ''))}")
     how = {"resume": args.resume, "overwrite": args.overwrite, "parquet": args.parquet, "quiet": args.quiet}
-    rows = sweep(runs, schedule, args.out, choose_device(args.device), **how)
+    rows = sweep(runs, schedule, args.out, SweepOptions(choose_device(args.device), **how))
     _print_settings(settings(rows))
     if diverged := sum(not math.isfinite(row["loss"]) for row in rows):
         print(
