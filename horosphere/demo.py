@@ -26,9 +26,13 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     require("plots")
     require("trove")
     report = Report("Does curvature pay?", "A tree, and a text, each in hyperbolic and in flat space")
-    print("PyPI's package classifiers, a tree of some 900 nodes: four geometries, 5 dimensions, 3 seeds each; about a minute on two cores.")
+    print(
+        "PyPI's package classifiers, a tree of some 900 nodes: four geometries, 5 dimensions, 3 seeds each; about a minute on two cores."
+    )
     _add(report, "A tree: PyPI's package classifiers", "tree", *TREE, overwrite, quiet)
-    print("\nPython's documentation: HELM-MiCE, which lives on the hyperboloid, and its flat twin; about two minutes on two cores.")
+    print(
+        "\nPython's documentation: HELM-MiCE, which lives on the hyperboloid, and its flat twin; about two minutes on two cores."
+    )
     try:
         require("language")
     except UserError as error:

@@ -292,10 +292,10 @@ def describe(reference: str) -> list[Setting]:
         for alias in node.names
     }
     comments = {
-        token.start[0]: token.string.lstrip("# ")
+        token.start[0] * (1 if token.line[: token.start[1]].strip() else -1): token.string.lstrip("# ")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
-    }
+    }  # by line; below zero where nothing else stands in it
     settings: dict[str, Setting] = {}
     for base in map(ast.unparse, classes[name].bases):
         base = base.partition("[")[0]
@@ -313,6 +313,7 @@ def describe(reference: str) -> list[Setting]:
             part = kind.removeprefix("Annotated[").removesuffix(", FLAT]")
             settings |= {s.name: s for s in describe(f"{module}:{part}" if part in classes else imported[part])}
         elif not kind.startswith("ClassVar") and "init=False" not in default:
-            help_text = comments.get(node.end_lineno or node.lineno, "")
+            # beside the field, or above it
+            help_text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
             settings[node.target.id] = Setting(node.target.id, kind, default, help_text)
     return [setting for setting in settings.values() if setting.name not in apart]

@@ -1,7 +1,7 @@
 """What a training does to pictures: crops, flips, RandAugment, mixtures.
 
-Whatever is random in a batch is drawn on the CPU from (seed, step), for all rows of the global batch: which pictures, crops and mixtures a step
-sees depends neither on the device nor on how many processes share the batch.
+All random numbers of a batch are drawn on the CPU from (seed, step), for every row of the global batch.
+So a step sees the same pictures, crops and mixtures on every device and with any number of processes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from horosphere.settings import Amount, Range, Share
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 
-Box = tuple[
-    float, float, float, float
-]  # top, left, height, width in pixels; it may reach beyond the picture, where all is black
+# top, left, height, width in pixels; a box may reach beyond the picture, where all is black
+Box = tuple[float, float, float, float]
 Crop = Callable[[int, int, Sequence[float]], Box]  # of a picture's height, width, and four numbers from 0 to 1
 
 
 def on_device(t: Tensor, device: torch.device) -> Tensor:
-    """Without waiting for the accelerator."""
+    """The tensor on the device. The copy does not wait for the accelerator.
+
+    >>> on_device(torch.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
     pinned = t.pin_memory() if device.type == "cuda" and t.device.type == "cpu" else t
     return pinned.to(device, non_blocking=True)
 
@@ -37,20 +40,32 @@ def on_device(t: Tensor, device: torch.device) -> Tensor:
 
 
 def whole_box(share: float, height: int, width: int, draws: Sequence[float]) -> Box:
-    """The square in the middle whose side is a share of the shorter side."""
+    """The square in the middle whose side is a share of the shorter side.
+
+    >>> whole_box(0.5, 40, 60, [])
+    (10.0, 20.0, 20.0, 20.0)
+    """
     side = share * min(height, width)
     return (height - side) / 2, (width - side) / 2, side, side
 
 
 def shifted_box(height: int, width: int, draws: Sequence[float]) -> Box:
-    """The largest square, moved by at most an eighth of its side each way in whole pixels: pad and crop."""
+    """The largest square, moved by at most an eighth of its side each way in whole pixels: pad and crop.
+
+    >>> shifted_box(32, 32, [0.0, 0.99])
+    (-4.0, 4.0, 32.0, 32.0)
+    """
     top, left, side, _ = whole_box(1.0, height, width, draws)
     room = side // 8
     return top - room + int(draws[0] * (2 * room + 1)), left - room + int(draws[1] * (2 * room + 1)), side, side
 
 
 def random_box(height: int, width: int, draws: Sequence[float]) -> Box:
-    """8 to 100 % of the area, from 3:4 to 4:3, no side longer than the picture's: the crop of Inception, without its retries."""
+    """8 to 100 % of the area, from 3:4 to 4:3: the crop of Inception. A side is cut to the picture's, not drawn again.
+
+    >>> [round(x) for x in random_box(100, 100, [0.25, 0.5, 0.5, 1.0])]
+    [22, 44, 56, 56]
+    """
     area = height * width * (0.08 + 0.92 * draws[0])
     ratio = math.exp((2 * draws[1] - 1) * math.log(4 / 3))
     high, wide = min(height, math.sqrt(area / ratio)), min(width, math.sqrt(area * ratio))
@@ -59,13 +74,17 @@ def random_box(height: int, width: int, draws: Sequence[float]) -> Box:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """As in the papers of each; 0 and false are off."""
+    """As in the papers of each; 0 and false are off.
+
+    >>> Augmentation(mixup=0.0, cutmix=0.0).mixes
+    False
+    """
 
     # random: 8 to 100 % of the area, for photographs; shift: by an eighth, for small pictures
-    crop: Literal["random", "shift", "none"] = "random"  # random for photographs, shift for small pictures
+    crop: Literal["random", "shift", "none"] = "random"
     flip: bool = True  # left and right
-    # in tenths, as its paper and timm count; torchvision counts in thirtieths
-    randaugment: Annotated[float, Range(least=0, most=10)] = 9.0  # strength of two operations, in tenths
+    # strength of two operations, in tenths as its paper and timm count; torchvision counts in thirtieths
+    randaugment: Annotated[float, Range(least=0, most=10)] = 9.0
     mixup: Amount = 0.8  # α of Beta(α, α); where cutmix is on as well, each takes half of the pairs
     cutmix: Amount = 1.0  # α of Beta(α, α)
     erase: Share = 0.25  # share of the pictures with a rectangle erased
@@ -82,20 +101,25 @@ class Augmentation:
 
     @property
     def still_box(self) -> Crop:
-        """Where nothing is random: the middle, a little less than all of it where training sees parts."""
+        """The box for evaluation: the middle, and a little less than all of it where training sees parts."""
         return partial(whole_box, 0.875 if self.crop == "random" else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What is random in a batch of B rows, as numbers from 0 to 1, and for mixup as shares; rows 2i and 2i + 1 are a pair."""
+    """The random numbers of a batch of B rows, each from 0 to 1. Rows 2i and 2i + 1 are a pair, which mixtures mix.
+
+    >>> draws = Draws.of(seed=0, step=7, rows=4, augmentation=Augmentation())
+    >>> draws.crop.shape, draws[2:].crop.shape, bool((draws.share[0] == draws.share[1]).all())
+    ((4, 4), (2, 4), True)
+    """
 
     crop: np.ndarray  # (B, 4)
     flip: np.ndarray  # (B,)
     operations: np.ndarray  # (B, 2, 2): which, and in which direction
     erase: np.ndarray  # (B, 5): whether, and where
     mix: np.ndarray  # (B, 3): which kind, and where; the same in a pair
-    share: np.ndarray  # (B, 2): of the row itself in mixup and in cutmix; the same in a pair
+    share: np.ndarray  # (B, 2): the row's own share in mixup and in cutmix; the same in a pair
 
     @staticmethod
     def of(seed: int, step: int, rows: int, augmentation: Augmentation) -> Draws:
@@ -114,7 +138,16 @@ class Draws:
 
 
 def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:
-    """Pictures as a training sees them, and the shares of the classes in each.   (B, 3, H, W) uint8, (B,) -> (B, 3, H, W) float32, (B, K)"""
+    """Pictures as a training sees them, and the shares of the K classes in each.
+
+    (B, 3, H, W) uint8, (B,) -> (B, 3, H, W) float32, (B, K)
+
+    >>> how = Augmentation(randaugment=0)  # the rest needs no torchvision
+    >>> images, labels = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), np.array([0, 2])
+    >>> x, targets = augment(images, labels, 3, Draws.of(0, 0, 2, how), how)
+    >>> x.shape, targets.sum(1)
+    (torch.Size([2, 3, 8, 8]), tensor([1., 1.]))
+    """
     device = images.device
     if how.flip:
         images = torch.where(
@@ -133,20 +166,36 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
 
 
 def normalise(images: Tensor) -> Tensor:
-    """(x/255 - mean)/std by channel.   (B, 3, H, W) uint8 -> float32"""
+    """(x/255 - mean)/std by channel.   (B, 3, H, W) uint8 -> float32
+
+    >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+    >>> normalise(white).flatten()
+    tensor([2.2489, 2.4286, 2.6400])
+    """
     mean, std = _constants(images.device)
     return (images.float() / 255 - mean) / std
 
 
 @lru_cache
 def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """MEAN and STD, (3, 1, 1), once a device: a CUDA graph replays what it captured, and memory of the host is somebody else's by then."""
+    """MEAN and STD, (3, 1, 1), made once for each device.
+
+    A CUDA graph replays a captured copy, but the host's memory it copied from holds something else by then.
+    """
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, STD))
     return mean, std
 
 
 def mix(x: Tensor, targets: Tensor, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:
-    """w x + (1 - w) x', rows in pairs: w is a constant for mixup, 0 in a rectangle and 1 around it for cutmix.   (B, 3, H, W), (B, K)"""
+    """w x + (1 - w) x' for x and its partner x': mixup has a constant w; cutmix 0 in a rectangle and 1 around it.
+
+    (B, 3, H, W), (B, K) -> the same
+
+    >>> how = Augmentation(mixup=0.0)
+    >>> x, targets = mix(torch.rand(2, 3, 8, 8), torch.eye(2), Draws.of(0, 0, 2, how), how)
+    >>> targets.sum(1)
+    tensor([1., 1.])
+    """
     height, width = x.shape[-2:]
     cut = draws.mix[:, 0] < (0.5 if how.mixup and how.cutmix else float(how.cutmix > 0))
     side = np.sqrt(1 - draws.share[:, 1])
@@ -170,7 +219,10 @@ def _partner(t: Tensor) -> Tensor:
 
 
 def _erased(draws: np.ndarray, chance: float, height: int, width: int) -> np.ndarray:
-    """2 to 33 % of the area, from 3:10 to 10:3, as top, left, bottom, right; empty where nothing is erased.   (B, 5) -> (B, 4)"""
+    """2 to 33 % of the area, from 3:10 to 10:3, as top, left, bottom, right; all 0 where nothing is erased.
+
+    (B, 5) -> (B, 4)
+    """
     area = height * width * (0.02 + 0.31 * draws[:, 1])
     ratio = np.exp((2 * draws[:, 2] - 1) * math.log(10 / 3))
     high, wide = np.minimum(height, np.sqrt(area * ratio)).round(), np.minimum(width, np.sqrt(area / ratio)).round()
@@ -186,9 +238,14 @@ def _rectangles(boxes: np.ndarray, x: Tensor) -> Tensor:
 
 
 def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
-    """Two of RandAugment's operations on each picture, by torchvision, at `strength` tenths of their ranges.   (B, 3, H, W) uint8, (B, 2, 2)
+    """Two of RandAugment's operations on each picture, by torchvision, at `strength` tenths of their ranges.
 
-    Pictures that share an operation go through it together: they are sorted by it, and back.
+    (B, 3, H, W) uint8, (B, 2, 2) -> (B, 3, H, W) uint8. Pictures are sorted by operation, and those that share
+    one go through it together.
+
+    >>> how, images = Augmentation(), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    >>> rand_augment(images, Draws.of(0, 0, 2, how).operations, how.randaugment).shape
+    torch.Size([2, 3, 8, 8])
     """
     operations = _operations(strength / 10, *images.shape[-2:])
     for layer in range(draws.shape[1]):
@@ -204,7 +261,7 @@ def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
 
 
 def _operations(m: float, height: int, width: int) -> list[Callable[[Tensor, int], Tensor]]:
-    """RandAugment's operations at a share m of their ranges; the second argument is a sign."""
+    """RandAugment's operations at a share m of their ranges. Each takes pictures and a sign, its direction."""
     require("torchvision")
     from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped, import-not-found, unused-ignore]
     from torchvision.transforms.v2 import functional as T

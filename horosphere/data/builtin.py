@@ -22,7 +22,11 @@ def builtin_graph(name: str) -> Graph:
 
 
 def trove_classifiers() -> Graph:
-    """The tree of PyPI's package classifiers, "Topic :: Scientific/Engineering :: Physics" below "Topic :: Scientific/Engineering"."""
+    """The tree of PyPI's package classifiers: "Topic :: Internet" lies below "Topic", and that below "PyPI".
+
+    >>> trove_classifiers().labels[:2]
+    ['PyPI', 'Development Status']
+    """
     require("trove")
     from trove_classifiers import sorted_classifiers
 

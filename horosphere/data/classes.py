@@ -1,4 +1,4 @@
-"""Classes that are related: a tree whose leaves they are."""
+"""Classes that are related: they are the leaves of a tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from horosphere.errors import UserError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassTree:
-    """A rooted tree of M nodes whose leaves are the K classes: nodes 0 … K - 1."""
+    """A rooted tree of M nodes. Its leaves are the K classes, nodes 0 … K - 1.
+
+    >>> tree = ClassTree.of_groups([0, 0, 1])  # classes 0 and 1 are related, class 2 stands apart
+    >>> tree.parents, tree.distances[0]
+    (array([ 3,  3,  4,  5,  5, -1]), array([0, 2, 4]))
+    """
 
     parents: np.ndarray  # (M,) int64: the parent of each node, -1 for the root
     classes: int  # K
@@ -22,24 +27,26 @@ class ClassTree:
         parents = np.asarray(self.parents)
         if parents.ndim != 1 or not np.issubdtype(parents.dtype, np.integer):
             raise UserError(
-                f"a tree is a list of parents, whole numbers; this one has shape {parents.shape} and type {parents.dtype}."
+                f"a tree is a list of parents, whole numbers; this has shape {parents.shape} and type {parents.dtype}."
             )
         parents = parents.astype(np.int64)
         object.__setattr__(self, "parents", parents)
         roots = np.flatnonzero(parents < 0)
         if len(roots) != 1:
             raise UserError(f"the tree has {len(roots)} nodes without a parent (-1): give it one root.")
-        if parents.max(initial=-1) >= len(parents):
+        nodes = len(parents)
+        if (highest := parents.max(initial=-1)) >= nodes:
             raise UserError(
-                f"node {parents.argmax()} has parent {parents.max()}, but there are {len(parents)} nodes. Number them from 0."
+                f"node {parents.argmax()} has parent {highest}, but there are {nodes} nodes. Number them from 0."
             )
-        if not 0 < self.classes <= len(parents):
+        if not 0 < self.classes <= nodes:
             raise UserError(
-                f"{self.classes} classes in a tree of {len(parents)} nodes: the classes are its first nodes, at least one."
+                f"{self.classes} classes in a tree of {nodes} nodes: the classes are its first nodes, at least one."
             )
         if (inner := parents[(parents >= 0) & (parents < self.classes)]).size:
             raise UserError(
-                f"class {inner[0]} is the parent of another node: the classes, nodes 0 to {self.classes - 1}, must be leaves."
+                f"class {inner[0]} is the parent of another node, "
+                f"but the classes, nodes 0 to {self.classes - 1}, must be leaves."
             )
         if len(self.depth) and self.depth.min() < 0:
             raise UserError(
@@ -51,7 +58,7 @@ class ClassTree:
 
     @staticmethod
     def of_groups(groups: Sequence[int] | np.ndarray) -> ClassTree:
-        """Classes, their groups, a root: groups[k] is the group of class k, numbered from 0.   (K,) -> ClassTree"""
+        """Three levels: classes, their groups, a root. groups[k] is the group of class k, numbered from 0.   (K,)"""
         groups = np.asarray(groups).astype(np.int64)
         if groups.ndim != 1 or not groups.size or groups.min() < 0:
             raise UserError("groups of classes are a list of numbers from 0, one for each class.")
@@ -70,7 +77,7 @@ class ClassTree:
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """Edges on the way from class to class, depth_a + depth_b - 2·depth of the last ancestor they share.   -> (K, K) int64"""
+        """Edges between classes: depth_a + depth_b - 2·(depth of the last ancestor they share).   -> (K, K) int64"""
         on_path = np.zeros((self.classes, len(self.parents)), dtype=np.float32)
         node = np.arange(self.classes)
         while (node >= 0).any():

@@ -1,4 +1,7 @@
-"""Pictures with a class for every pixel, or with a mask for every object: folders of pictures beside folders of masks, and COCO's files."""
+"""Pictures with a class for every pixel, or with a mask for every object.
+
+They come from folders of pictures beside folders of masks, or from COCO's files.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,28 @@ from horosphere.extras import require
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-IGNORED = -1  # in masks that were read: pixels that count for nothing
+IGNORED = -1  # class of the pixels that count for nothing
 TRAIN = ("train", "training")
 HELD = (*VALID, "testing")
 PICTURES, MASKS = ("images", "PNGImages"), ("masks", "annotations", "labels", "PedMasks")  # names of folders
 BESIDE, SUFFIX = "annot", "_mask"  # CamVid's trainannot beside train; Penn-Fudan's X_mask.png for X.png
 NAMES = "classes.txt"  # one class a line, in the order of their numbers
-COCO = (
-    "annotations/instances_{}*.json",
-    "annotations/{}*.json",
-    "{}.json",
-    "{}/_annotations.coco.json",
-)  # of a part, below a folder
+# where the COCO file of a part lies in a folder
+COCO = ("annotations/instances_{}*.json", "annotations/{}*.json", "{}.json", "{}/_annotations.coco.json")
 
 T = TypeVar("T")
 R = TypeVar("R")
+Pairs = list[tuple[Path, Path]]  # pictures and their masks
 
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """N objects in a picture of H x W pixels."""
+    """N objects in a picture of H x W pixels.
+
+    >>> mask = np.array([[[False, True, True], [False, True, False]]])
+    >>> Instances(mask, labels=np.array([1]), crowd=np.array([False])).boxes
+    array([[1., 0., 3., 2.]], dtype=float32)
+    """
 
     masks: np.ndarray  # (N, H, W) bool, none empty
     labels: np.ndarray  # (N,) int64 from 1
@@ -48,18 +53,18 @@ class Instances:
     @property
     def boxes(self) -> np.ndarray:
         """left, top, right, bottom; right and bottom are the first column and row beyond.   -> (N, 4) float32"""
-        found = np.zeros((len(self.masks), 4), dtype=np.float32)
-        for box, mask in zip(found, self.masks, strict=True):
+        boxes = np.zeros((len(self.masks), 4), dtype=np.float32)
+        for box, mask in zip(boxes, self.masks, strict=True):
             rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
             box[:] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-        return found
+        return boxes
 
 
 class DenseSet(Generic[T]):
     """Pictures by number, each with its target; read when they are asked for."""
 
     def __init__(self, files: Sequence[Path], target: Callable[[int, tuple[int, int]], T]):
-        """target: of a picture's number, height and width."""
+        """target(number, (height, width)): the target of a picture."""
         self.files, self.target = list(files), target
 
     def __len__(self) -> int:
@@ -83,7 +88,10 @@ class DenseSet(Generic[T]):
     def later(
         self, numbers: Sequence[int] | np.ndarray, work: Callable[[np.ndarray, T, int], R]
     ) -> Callable[[], list[R]]:
-        """work(image, target, place in `numbers`) of each, begun now by as many threads as there are cores; the call of what is returned waits."""
+        """Begin work(image, target, place in `numbers`) for each picture, on as many threads as there are cores.
+
+        The function returned waits for the results.
+        """
         tasks = [
             self.threads.submit(lambda i, n: work(*self.read(n), i), place, int(number))
             for place, number in enumerate(numbers)
@@ -110,10 +118,11 @@ def open_semantic(
 ) -> DenseData[np.ndarray]:
     """Pictures whose targets are (H, W) int16: the class of each pixel, IGNORED where the mask has the number `ignore`.
 
-    A folder with train/, trainannot/, val/, valannot/ (CamVid); or images/ and masks/ (or annotations/, labels/), each with train/ and val/ or
-    none; or train/ and val/ with images/ and masks/ each. A mask has its picture's name, one channel, and a class's number at each pixel.
-    classes: how many; None: the lines of classes.txt, or one more than the highest number in any mask, all of which are read for that.
-    valid: a folder of its own; otherwise the held-out part of the source, or every tenth picture.
+    source: a folder, in one of three layouts. CamVid's: train/, trainannot/, val/, valannot/. Or images/ and masks/
+    (or annotations/, labels/), each with train/ and val/ or neither. Or train/ and val/, each with images/ and masks/.
+    A mask has its picture's name, one channel, and a class's number at each pixel.
+    valid: a folder of its own. None: the held-out part of the source, or every tenth picture.
+    classes: how many. None: the lines of classes.txt, or one more than the highest number in any mask (reads them all).
     """
     root = Path(source)
     parts = [_pairs(root)] + ([] if valid is None else [_pairs(Path(valid))])
@@ -128,7 +137,7 @@ def open_semantic(
     return _data(source, sets, names or [str(i) for i in range(count)])
 
 
-def _semantic_set(pairs: list[tuple[Path, Path]], ignore: int | None, count: int) -> DenseSet[np.ndarray]:
+def _semantic_set(pairs: Pairs, ignore: int | None, count: int) -> DenseSet[np.ndarray]:
     def target(number: int, shape: tuple[int, int]) -> np.ndarray:
         file = pairs[number][1]
         mask = _mask(file, shape)
@@ -136,14 +145,17 @@ def _semantic_set(pairs: list[tuple[Path, Path]], ignore: int | None, count: int
         if mask.max(initial=0, where=counts) >= count:
             wrong = int(mask.max(where=counts, initial=0))
             raise UserError(
-                f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; set classes=…, or ignore={wrong}"
+                f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; "
+                f"set classes=…, or ignore={wrong}"
             )
         return np.where(counts, mask, IGNORED).astype(np.int16)
 
     return DenseSet([picture for picture, _ in pairs], target)
 
 
-def _count(pairs: list[tuple[Path, Path]], ignore: int | None) -> int:
+def _count(pairs: Pairs, ignore: int | None) -> int:
+    """One more than the highest number in any mask, 0 where nothing counts."""
+
     def highest(pair: tuple[Path, Path]) -> int:
         numbers = np.unique(_mask(pair[1]))
         return int(numbers[numbers != ignore].max(initial=-1)) if ignore is not None else int(numbers.max())
@@ -162,7 +174,8 @@ def _mask(file: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
         )
     if shape is not None and mask.shape != shape:
         raise UserError(
-            f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; give them one size"
+            f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; "
+            "give them one size"
         )
     return mask.astype(np.int32)
 
@@ -171,10 +184,12 @@ def _mask(file: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
 
 
 def open_instances(source: str, valid: str | None = None) -> DenseData[Instances]:
-    """Pictures whose targets are the objects in them; pictures without any belong to it as well.
+    """Pictures whose targets are the objects in them. Pictures without objects belong to the set as well.
 
-    A folder as for `open_semantic`, where a mask has 0 for the background and another number for each object (Penn-Fudan), all of one class; a
-    COCO file (.json) with its pictures beside it; or a folder with annotations/instances_train….json, instances_val….json and their pictures.
+    source: a folder as for `open_semantic`, whose masks have 0 for the background and another number for each object,
+    all of one class (Penn-Fudan). Or a COCO file (.json) with its pictures beside it. Or a folder with
+    annotations/instances_train….json, annotations/instances_val….json and their pictures.
+    valid: a source of its own. None: the held-out part of the source, or every tenth picture.
     """
     parts = [_coco_parts(Path(source)), *([] if valid is None else [_coco_parts(Path(valid))])]
     if len({part is None for part in parts}) > 1:
@@ -183,17 +198,17 @@ def open_instances(source: str, valid: str | None = None) -> DenseData[Instances
         pairs = [_pairs(Path(source)), *([] if valid is None else [_pairs(Path(valid))])]
         sets = [[None if part is None else _numbered_set(part) for part in both] for both in pairs]
         return _data(source, sets, (_names(Path(source)) or ["object"])[:1])
-    files = [[None if file is None else _coco_set(file) for file in part or (None, None)] for part in parts]
-    names = {str(classes) for part in files for found in part if found is not None for classes in [found[1]]}
-    if len(names) != 1:
+    read = [[None if file is None else _coco_set(file) for file in part or (None, None)] for part in parts]
+    classes = [names for part in read for _, names in filter(None, part)]
+    if any(names != classes[0] for names in classes):
         raise UserError(
-            f"{valid or source}: the files for training and for evaluation have different categories; give both the same"
+            f"{valid or source}: the files for training and for evaluation have different categories; "
+            "give both the same"
         )
-    first = next(found for found in files[0] if found is not None)
-    return _data(source, [[None if found is None else found[0] for found in part] for part in files], first[1])
+    return _data(source, [[None if both is None else both[0] for both in part] for part in read], classes[0])
 
 
-def _numbered_set(pairs: list[tuple[Path, Path]]) -> DenseSet[Instances]:
+def _numbered_set(pairs: Pairs) -> DenseSet[Instances]:
     def target(number: int, shape: tuple[int, int]) -> Instances:
         mask = _mask(pairs[number][1], shape)
         numbers = np.setdiff1d(mask, [0])
@@ -205,7 +220,7 @@ def _numbered_set(pairs: list[tuple[Path, Path]]) -> DenseSet[Instances]:
 
 
 def _coco_parts(path: Path) -> tuple[Path | None, Path | None] | None:
-    """COCO files to train on and held out; None for a folder without any."""
+    """The COCO files to train on and held out. None for a folder without a file to train on."""
     if path.is_file():
         if path.suffix != ".json":
             raise UserError(f"{path}: pictures with objects come from a folder or from a COCO file (.json)")
@@ -218,13 +233,14 @@ def _coco_parts(path: Path) -> tuple[Path | None, Path | None] | None:
 
 
 def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
+    """The pictures of a COCO file, and the names of its categories in the order of their numbers."""
     masks = coco_masks()
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        categories = sorted((int(c["id"]), str(c["name"])) for c in found["categories"])
-        images = sorted((str(i["file_name"]), int(i["id"]), int(i["height"]), int(i["width"])) for i in found["images"])
+        coco = json.loads(file.read_text(encoding="utf-8"))
+        categories = sorted((int(c["id"]), str(c["name"])) for c in coco["categories"])
+        images = sorted((str(i["file_name"]), int(i["id"]), int(i["height"]), int(i["width"])) for i in coco["images"])
         objects: dict[int, list[dict[str, Any]]] = {number: [] for _, number, *_ in images}
-        for note in found["annotations"]:
+        for note in coco["annotations"]:
             objects[int(note["image_id"])].append(note)
         label = {number: 1 + i for i, (number, _) in enumerate(categories)}
         unknown = next(
@@ -247,12 +263,12 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
         name, image, *size = images[number]
         if tuple(size) != shape:
             raise UserError(
-                f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; give them one size"
+                f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; "
+                "give them one size"
             )
         drawn = [_drawn(note, shape, masks, file) for note in objects[image]]
-        kept = [
-            (mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()
-        ]  # some polygons hold no pixel
+        # some polygons hold no pixel
+        kept = [(mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()]
         return Instances(
             np.stack([mask for mask, _ in kept]) if kept else np.zeros((0, *shape), dtype=bool),
             np.array([label[note["category_id"]] for _, note in kept], dtype=np.int64),
@@ -280,22 +296,17 @@ def _drawn(note: dict[str, Any], shape: tuple[int, int], masks: Any, file: Path)
         ) from error
     if mask.shape != shape:
         raise UserError(
-            f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, its picture another size"
+            f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, "
+            f"its picture has {shape[1]} x {shape[0]}; mend or remove it"
         )
     return np.asarray(mask)
 
 
 def _coco_pictures(file: Path, first: str) -> Path:
-    """The folder that file names are meant in: beside the file, or beside its folder, as COCO has it."""
+    """The folder with the pictures of a COCO file, of which `first` is one: beside the file, or beside its folder."""
     part = file.stem.rpartition("_")[2]
-    places = [
-        file.parent,
-        file.parent / "images",
-        file.parent / part,
-        file.parent.parent / part,
-        file.parent.parent / "images" / part,
-    ]
-    places += [file.parent.parent / "images"]
+    here, above = file.parent, file.parent.parent
+    places = [here, here / "images", here / part, above / part, above / "images" / part, above / "images"]
     place = next((place for place in places if (place / first).is_file()), None)
     if place is None:
         raise UserError(
@@ -305,7 +316,12 @@ def _coco_pictures(file: Path, first: str) -> Path:
 
 
 def coco_masks() -> Any:
-    """Run-length masks of COCO, by whichever library is there."""
+    """COCO's functions of run-length masks, from whichever library is installed.
+
+    >>> masks = coco_masks()
+    >>> int(masks.area(masks.encode(np.asfortranarray(np.eye(3, dtype=np.uint8)))))
+    3
+    """
     try:
         from pycocotools import mask  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
@@ -320,24 +336,23 @@ def coco_masks() -> Any:
 
 # -- folders ----------------------------------------------------------------------------------------------------------
 
-Pairs = list[tuple[Path, Path]]
-
 
 def _pairs(root: Path) -> tuple[Pairs, Pairs | None]:
     """Pictures and masks to train on, and those held out where they are apart."""
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; check the path")
-    train, held = (next((found for name in names if (found := _part(root, name))), None) for names in (TRAIN, HELD))
+    train, held = (next(filter(None, (_part(root, name) for name in names)), None) for names in (TRAIN, HELD))
     whole = train or _part(root, "")
     if whole is None:
         raise UserError(
-            f"{root}: no pictures with masks; make it images/ and masks/, or train/ and trainannot/ with val/ and valannot/"
+            f"{root}: no pictures with masks; "
+            "make it images/ and masks/, or train/ and trainannot/ with val/ and valannot/"
         )
     return _matched(*whole), None if held is None or train is None else _matched(*held)
 
 
 def _part(root: Path, name: str) -> tuple[Path, Path] | None:
-    """The folders of a part's pictures and masks, of all where it has no name."""
+    """The folders of a part's pictures and masks. An empty name asks for those of all pictures."""
     places = [(root / name, root / f"{name}{BESIDE}")] if name else []
     for pictures in PICTURES:
         for masks in MASKS:
@@ -346,6 +361,8 @@ def _part(root: Path, name: str) -> tuple[Path, Path] | None:
 
 
 def _matched(pictures: Path, masks: Path) -> Pairs:
+    """Each picture in a folder with its mask in the other, in the order of their names."""
+
     def files(folder: Path) -> dict[str, Path]:
         shown = sorted(f for f in folder.iterdir() if f.suffix.lower() in EXTENSIONS and not f.name.startswith("."))
         return {f.stem: f for f in shown}
@@ -356,12 +373,14 @@ def _matched(pictures: Path, masks: Path) -> Pairs:
     alone = [f for stem, f in of_pictures.items() if stem not in of_masks]
     if alone:
         raise UserError(
-            f"{alone[0]}: no mask {alone[0].stem}.png in {masks} ({len(alone):,} of {len(of_pictures):,} have none); add or remove"
+            f"{alone[0]}: no mask {alone[0].stem}.png in {masks} "
+            f"({len(alone):,} of {len(of_pictures):,} pictures have none); add the masks, or remove the pictures"
         )
     return [(f, of_masks[stem]) for stem, f in of_pictures.items()]
 
 
 def _names(root: Path) -> list[str] | None:
+    """The names of the classes in classes.txt, None where there is no such file."""
     file = root / NAMES
     if not file.is_file():
         return None
@@ -372,7 +391,7 @@ def _names(root: Path) -> list[str] | None:
 
 
 def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str]) -> DenseData[T]:
-    """From the source's two parts and, if there is one, those of a source for evaluation."""
+    """The data of a source's two parts and, where there is another source for evaluation, of its two parts."""
     (train, held), *others = sets
     assert train is not None
     if others:
@@ -382,7 +401,8 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
         apart = (order + 1) % HELD_OUT == 0
         if not apart.any():
             raise UserError(
-                f"{source}: fewer than {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…"
+                f"{source}: fewer than {HELD_OUT} pictures, so none can be held out; "
+                "name a source for that with valid=…"
             )
         train, held = train.subset(order[~apart]), train.subset(order[apart])
     return DenseData(train, held, classes)

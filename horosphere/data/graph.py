@@ -18,7 +18,14 @@ SHOWN = 6  # nodes of a cycle named in the error
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """Nodes and edges. A hierarchy (directed, acyclic, edges child -> parent) or an undirected graph."""
+    """Nodes and edges. A hierarchy (directed, acyclic, edges child -> parent) or an undirected graph.
+
+    >>> graph = Graph(["animal", "dog", "cat", "poodle"], [(1, 0), (2, 0), (3, 1)])
+    >>> graph, graph.depth()
+    (Graph(4 nodes, 3 edges, directed), array([0, 1, 1, 2]))
+    >>> graph.closure().tolist()  # poodle (3) lies below dog (1) and animal (0)
+    [[1, 0], [2, 0], [3, 0], [3, 1]]
+    """
 
     labels: list[str]  # N
     edges: np.ndarray  # (E, 2) int64, no duplicates, no self loops
@@ -37,7 +44,8 @@ class Graph:
             )
         if self.directed and len(self._order) < len(self):
             raise UserError(
-                f"a cycle, {self._cycle()}; a hierarchy has none. Fix it, or pass --graph to read it as an undirected graph."
+                f"a cycle, {self._cycle()}; a hierarchy has none. "
+                "Fix it, or pass --graph to read it as an undirected graph."
             )
 
     def __len__(self) -> int:
@@ -61,21 +69,20 @@ class Graph:
 
     def relations(self) -> np.ndarray:
         """The pairs to learn: the closure of a hierarchy, else both directions of every edge, sorted.   -> (P, 2)"""
-        return (
-            self.closure() if self.directed else _sorted(np.concatenate([self.edges, self.edges[:, ::-1]]), len(self))
-        )
+        if self.directed:
+            return self.closure()
+        return _sorted(np.concatenate([self.edges, self.edges[:, ::-1]]), len(self))
 
     def adjacency(self) -> csr_array:
         """Symmetric, 1 for each edge, whatever its direction.   -> (N, N)"""
         from scipy.sparse import csr_array
 
-        rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T.astype(
-            np.int32
-        )  # csgraph would copy int64 indices at every call
+        both = np.concatenate([self.edges, self.edges[:, ::-1]])
+        rows, columns = both.T.astype(np.int32)  # csgraph would copy int64 indices at every call
         return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
 
     def distances(self, sources: np.ndarray) -> np.ndarray:
-        """Number of edges on the shortest path, whatever their direction; inf where there is none.   (S,) -> (S, N) float32"""
+        """Edges on the shortest path, whatever their direction; inf where there is none.   (S,) -> (S, N) float32"""
         from scipy.sparse.csgraph import breadth_first_order  # four times as fast here as dijkstra(unweighted=True)
 
         sources, adjacency = np.asarray(sources, dtype=np.int64), self.adjacency()
@@ -84,10 +91,9 @@ class Graph:
         for row, source in zip(lengths, sources, strict=True):
             order, reached_from = breadth_first_order(adjacency, source)
             place[order] = np.arange(len(order))
-            ends = 1 + np.cumsum(
-                np.bincount(place[reached_from[order[1:]]], minlength=len(order))
-            )  # ends[i]: of what nodes 0..i reach
-            starts = [0, 1]  # in the order, of the nodes at distance 0, 1, ...
+            # ends[i]: where the nodes reached from the first i + 1 nodes of the order end
+            ends = 1 + np.cumsum(np.bincount(place[reached_from[order[1:]]], minlength=len(order)))
+            starts = [0, 1]  # where the nodes at distance 0, 1, … start in the order
             while ends[starts[-1] - 1] > starts[-1]:
                 starts.append(ends[starts[-1] - 1])
             row[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
@@ -106,7 +112,8 @@ class Graph:
         """Parents of node i are parents[starts[i]:starts[i + 1]]."""
         if not self.directed:
             raise UserError(
-                "an undirected graph has no ancestors and no depth. Read it without --graph if its edges are (child, parent)."
+                "an undirected graph has no ancestors and no depth. "
+                "Read it without --graph if its edges are (child, parent)."
             )
         return _grouped(self.edges[:, 0], self.edges[:, 1], len(self))
 
@@ -139,11 +146,14 @@ class Graph:
 
 
 def repeats(edges: np.ndarray, directed: bool) -> np.ndarray:
-    """Position of the earlier edge that equals this one, -1 where there is none.   (E, 2) -> (E,)"""
+    """For each edge, the position of the first edge equal to it, -1 if that is itself.   (E, 2) -> (E,)
+
+    >>> repeats(np.array([(0, 1), (1, 0), (0, 1)]), directed=True)
+    array([-1, -1,  0])
+    """
     pairs = edges if directed else np.sort(edges, axis=1)
-    _, first, inverse = np.unique(
-        pairs[:, 0] * (pairs.max(initial=0) + 1) + pairs[:, 1], return_index=True, return_inverse=True
-    )
+    keys = pairs[:, 0] * (pairs.max(initial=0) + 1) + pairs[:, 1]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return np.where(first[inverse] < np.arange(len(edges)), first[inverse], -1)
 
 
@@ -153,4 +163,5 @@ def _grouped(keys: np.ndarray, values: np.ndarray, n: int) -> tuple[np.ndarray, 
 
 
 def _sorted(pairs: np.ndarray, n: int) -> np.ndarray:
+    """Pairs of numbers below n, sorted by the first, then by the second.   (P, 2) -> (P, 2)"""
     return np.stack(np.divmod(np.sort(pairs[:, 0] * n + pairs[:, 1]), n), axis=1)

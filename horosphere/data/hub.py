@@ -5,7 +5,11 @@ from horosphere.extras import require
 
 
 def dataset_name(source: str) -> tuple[str, str, str]:
-    """Name, configuration and split, the last two empty where they are left out."""
+    """Name, configuration and split of a source; the last two are empty where it leaves them out.
+
+    >>> dataset_name("hf:uoft-cs/cifar100:cifar100")
+    ('uoft-cs/cifar100', 'cifar100', '')
+    """
     require("datasets")
     name, config, split, *more = [*source.split(":")[1:], "", ""]
     if not name or any(more):

@@ -29,14 +29,10 @@ if TYPE_CHECKING:
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 COLOURS = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # modes of Pillow that are RGB without loss, or grey
-VALID = (
-    "val",
-    "valid",
-    "validation",
-    "test",
-)  # folders beside "train", and splits of datasets, that hold what is held out
+VALID = ("val", "valid", "validation", "test")  # names of the held-out part, as a folder or a split
 HELD_OUT = 10  # where nothing is held out, every tenth picture of a class is
-# the argument that chooses a part: what trains, what is held out. Not CIFAR, whose files torchvision unpickles: hf:uoft-cs/cifar100 has them
+# name: the argument that chooses a part, its value for training, its value for what is held out.
+# CIFAR is missing because torchvision unpickles its files; hf:uoft-cs/cifar100 has them.
 TORCHVISION: dict[str, tuple[str, object, object]] = {
     **dict.fromkeys(("MNIST", "FashionMNIST"), ("train", True, False)),
     **dict.fromkeys(("SVHN", "STL10", "Food101", "Flowers102", "DTD"), ("split", "train", "test")),
@@ -45,7 +41,7 @@ TORCHVISION: dict[str, tuple[str, object, object]] = {
 }
 RESIDENT = 8 * 10**9  # bytes of pixels that may live on the accelerator whole
 
-Later = Callable[[], Tensor]
+Later = Callable[[], Tensor]  # waits for pictures that are being read
 
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
@@ -57,14 +53,20 @@ class Pictures(Protocol):
     def __len__(self) -> int: ...
 
     def crops(self, numbers: np.ndarray, crop: Crop, draws: np.ndarray, size: int) -> Later:
-        """A box of each picture, resized to size x size. Work may begin now; the call of what is returned waits for it.
+        """A box of each picture, resized to size x size. Work may begin now; the function returned waits for it.
 
         (B,), (B, 4) -> (B, 3, size, size) uint8
         """
 
 
 class ArrayPictures:
-    """Pictures of one size in memory, or on the accelerator.   (N, 1 or 3, H, W) uint8"""
+    """Pictures of one size in memory, or on the accelerator.   (N, 1 or 3, H, W) uint8
+
+    >>> from horosphere.data.augment import shifted_box
+    >>> grey = ArrayPictures(torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
+    >>> grey.crops(np.array([0, 3]), shifted_box, np.full((2, 4), 0.5), size=4)().shape
+    torch.Size([2, 3, 4, 4])
+    """
 
     def __init__(self, pixels: Tensor):
         self.pixels = pixels
@@ -73,7 +75,7 @@ class ArrayPictures:
         return len(self.pixels)
 
     def to(self, device: torch.device) -> ArrayPictures:
-        """On the device if they fit there."""
+        """The same pictures, on the device if they fit there."""
         return ArrayPictures(self.pixels.to(device)) if self.pixels.numel() <= RESIDENT else self
 
     def crops(self, numbers: np.ndarray, crop: Crop, draws: np.ndarray, size: int) -> Later:
@@ -85,7 +87,14 @@ class ArrayPictures:
 
 
 class LazyPictures:
-    """Pictures that are read and decoded when they are asked for, by as many threads as there are cores."""
+    """Pictures that are read and decoded when they are asked for, by as many threads as there are cores.
+
+    >>> from PIL import Image
+    >>> from horosphere.data.augment import random_box
+    >>> red = LazyPictures(1, lambda number: Image.new("RGB", (9, 9), "red"), lambda number: "red")
+    >>> red.crops(np.array([0]), random_box, np.full((1, 4), 0.5), size=2)()[0, :, 0, 0]
+    tensor([255,   0,   0], dtype=torch.uint8)
+    """
 
     def __init__(self, count: int, read: Callable[[int], Image], name: Callable[[int], str]):
         require("pillow")
@@ -113,7 +122,8 @@ class LazyPictures:
             if picture.mode not in COLOURS or picture.has_transparency_data:
                 kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
                 raise UserError(
-                    f"{self.name(number)}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB"
+                    f"{self.name(number)}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; "
+                    "save it as RGB"
                 )
             picture = picture.convert("RGB")
         except UserError:
@@ -129,25 +139,28 @@ class LazyPictures:
 
 
 def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """A box of each picture at size x size, bilinear; where it shrinks, several samples a pixel are averaged.   (B, C, H, W), (B, 4) -> uint8
+    """A box of each picture at size x size, bilinear; where it shrinks, a pixel is the mean of several samples.
 
-    Sample j of n along a side lies at start + length·(j + 1/2)/n. A box of whole pixels at its own size keeps them exactly.
+    (B, C, H, W), (B, 4) -> (B, C, size, size) uint8. Sample j of n along a side lies at start + length·(j + 1/2)/n,
+    so a box of whole pixels at its own size keeps them exactly.
+
+    >>> pixels = torch.tensor([[[[0, 100], [200, 100]]]], dtype=torch.uint8)
+    >>> resample(pixels, torch.tensor([[0.0, 0.0, 2.0, 2.0]]), 1).item()
+    100
     """
     height, width = pixels.shape[-2:]
     if (size, size) == (height, width) and (boxes == torch.tensor([0.0, 0.0, height, width])).all():
         return pixels
     finer = max(1, math.ceil(float(boxes[:, 2:].max()) / size - 1e-6))
     at = (torch.arange(size * finer) + 0.5) / (size * finer)
-    places = [
-        2 * (boxes[:, i, None] + boxes[:, i + 2, None] * at) / side - 1 for i, side in ((0, height), (1, width))
-    ]  # from -1 to 1
+    sides = ((0, height), (1, width))
+    places = [2 * (boxes[:, i, None] + boxes[:, i + 2, None] * at) / side - 1 for i, side in sides]  # from -1 to 1
     y, x = (on_device(place.float(), pixels.device) for place in places)
     grid = torch.stack([x[:, None, :].expand(-1, y.shape[1], -1), y[:, :, None].expand(-1, -1, x.shape[1])], -1)
-    inside = (y.abs() <= 1)[:, None, :, None] & (x.abs() <= 1)[
-        :, None, None, :
-    ]  # beyond, all is black; up to there no edge may darken
-    found = F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False) * inside
-    return F.avg_pool2d(found, finer).round().clamp(0, 255).to(torch.uint8)
+    # beyond the picture all is black; up to its edge nothing may darken
+    inside = (y.abs() <= 1)[:, None, :, None] & (x.abs() <= 1)[:, None, None, :]
+    samples = F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False) * inside
+    return F.avg_pool2d(samples, finer).round().clamp(0, 255).to(torch.uint8)
 
 
 def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
@@ -164,6 +177,8 @@ def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
+    """Pictures with a class each."""
+
     pictures: Pictures
     numbers: np.ndarray  # (N,) of the pictures that belong to this set
     labels: np.ndarray  # (N,) int64
@@ -174,13 +189,15 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
+    """Pictures to train on and pictures held out, of the same classes."""
+
     train: ImageSet
     valid: ImageSet
     classes: list[str]
     tree: ClassTree | None
 
     def to(self, device: torch.device) -> ImageData:
-        """With pictures that are in memory moved to the device where they fit."""
+        """The same data; pictures in memory move to the device where they fit."""
         moved: dict[int, Pictures] = {}
         for part in (self.train, self.valid):
             if id(part.pictures) not in moved:
@@ -196,30 +213,42 @@ class ImageData:
 def open_images(source: str, valid: str | None = None, download: bool = False) -> ImageData:
     """Pictures to train on and pictures held out.
 
-    "torchvision:NAME[:FOLDER]": a set of torchvision, by default in ~/.cache/torchvision. "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset.
-    A .npz of arrays train_images (N, H, W[, 3]) uint8, train_labels (N,), test_images, test_labels (or x_train, y_train, x_test, y_test), perhaps
-    fine_names (K,) and coarse_of_fine (K,). Else a folder of class folders, which may lie in groups (dog/terrier/…: groups make a tree), perhaps
-    below train/ and val/. valid: a source of its own; otherwise what the source holds out, or every tenth picture of each class.
+    source is one of these:
+    - "torchvision:NAME[:FOLDER]": a set of torchvision, by default in ~/.cache/torchvision.
+    - "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset.
+    - a .npz of arrays train_images (N, H, W[, 3]) uint8, train_labels (N,), test_images and test_labels (or x_train,
+      y_train, x_test, y_test), perhaps with the classes' fine_names (K,) and coarse_of_fine (K,).
+    - a folder of class folders, perhaps below train/ and val/. Classes may lie in groups (dog/terrier/…), which make
+      a tree.
+    valid: a source of its own. None: what the source holds out, or every tenth picture of each class.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     images, labels = np.zeros((20, 8, 8, 3), dtype=np.uint8), np.repeat([0, 1], 10)
+    ...     np.savez(f"{folder}/set.npz", train_images=images, train_labels=labels)
+    ...     data = open_images(f"{folder}/set.npz")
+    >>> len(data.train), len(data.valid), data.classes
+    (18, 2, ['0', '1'])
     """
-    found = _open(source, download)
-    held = found.valid
+    opened = _open(source, download)
+    held = opened.valid
     if valid is not None:
         other = _open(valid, download)
-        if other.classes != found.classes:
-            missing = sorted(set(found.classes) ^ set(other.classes))
-            raise UserError(
-                f"{valid}: other classes than {source} ({', '.join(missing[:3]) or 'another order'}); give it the same ones"
-            )
+        if other.classes != opened.classes:
+            missing = ", ".join(sorted(set(opened.classes) ^ set(other.classes))[:3]) or "another order"
+            raise UserError(f"{valid}: other classes than {source} ({missing}); give it the same ones")
         held = other.train if other.valid is None else other.valid
-    train, held = (found.train, held) if held is not None else _hold_out(found.train, source)
+    train, held = (opened.train, held) if held is not None else _hold_out(opened.train, source)
     for part, what in ((train, "to train on"), (held, "held out")):
         if not len(part):
             raise UserError(f"{source}: no pictures {what}; give some, or another source with valid=…")
-    return ImageData(train, held, found.classes, found.tree)
+    return ImageData(train, held, opened.classes, opened.tree)
 
 
 @dataclass
 class _Found:
+    """What one source has; `valid` is None where it holds nothing out."""
+
     train: ImageSet
     valid: ImageSet | None
     classes: list[str]
@@ -234,21 +263,21 @@ def _open(source: str, download: bool) -> _Found:
     path = Path(source)
     if not path.exists():
         raise UserError(
-            f'{source}: no such file or folder. Check the path; other sources are "torchvision:STL10" and "hf:uoft-cs/cifar100".'
+            f"{source}: no such file or folder. "
+            'Check the path; other sources are "torchvision:STL10" and "hf:uoft-cs/cifar100".'
         )
     if path.is_dir():
         return _folders(path)
     if path.suffix != ".npz":
-        raise UserError(
-            f"{source}: pictures come from a folder of class folders or from a .npz, not from {path.suffix or 'such a file'}"
-        )
+        kind = path.suffix or "such a file"
+        raise UserError(f"{source}: pictures come from a folder of class folders or from a .npz, not from {kind}")
     return _arrays(path)
 
 
-def _hold_out(found: ImageSet, source: str) -> tuple[ImageSet, ImageSet]:
-    """Every HELD_OUT-th picture of each class, counted from 1, apart from the rest."""
-    order = np.argsort(found.labels, kind="stable")
-    labels = found.labels[order]
+def _hold_out(images: ImageSet, source: str) -> tuple[ImageSet, ImageSet]:
+    """All but every HELD_OUT-th picture of each class, counted from 1; and those."""
+    order = np.argsort(images.labels, kind="stable")
+    labels = images.labels[order]
     place = np.arange(len(order)) - np.searchsorted(labels, labels)
     held = np.empty(len(order), dtype=bool)
     held[order] = (place + 1) % HELD_OUT == 0
@@ -256,7 +285,7 @@ def _hold_out(found: ImageSet, source: str) -> tuple[ImageSet, ImageSet]:
         raise UserError(
             f"{source}: no class has {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…"
         )
-    train, valid = (ImageSet(found.pictures, found.numbers[mask], found.labels[mask]) for mask in (~held, held))
+    train, valid = (ImageSet(images.pictures, images.numbers[mask], images.labels[mask]) for mask in (~held, held))
     return train, valid
 
 
@@ -270,14 +299,13 @@ def _folders(path: Path) -> _Found:
         return _Found(train, None, classes, _tree_of(classes))
     (train, classes), (held, others) = _class_folders(path / "train"), _class_folders(valid)
     if classes != others:
-        raise UserError(
-            f"{valid}: other classes than in train ({', '.join(sorted(set(classes) ^ set(others))[:3])}); give both the same folders"
-        )
+        missing = ", ".join(sorted(set(classes) ^ set(others))[:3])
+        raise UserError(f"{valid}: other classes than in train ({missing}); give both the same folders")
     return _Found(train, held, classes, _tree_of(classes))
 
 
 def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
-    """Every folder without folders is a class, called by its path below the root; its pictures in the order of their names."""
+    """The pictures below a root, ordered by name. A folder without folders is a class, named by its path."""
     files: list[Path] = []
     labels: list[int] = []
     classes: list[str] = []
@@ -291,7 +319,8 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
         pictures = sorted(n for n in names if n.lower().endswith(EXTENSIONS) and not n.startswith("."))
         if shown and pictures:
             raise UserError(
-                f"{folder}: pictures ({pictures[0]}) beside folders ({min(shown)}); put them into a folder of their class"
+                f"{folder}: pictures ({pictures[0]}) beside folders ({min(shown)}); "
+                "put them into a folder of their class"
             )
         if not shown and not pictures:
             where = f"{folder}: a class folder without pictures" if folder != root else f"{root}: no class folders"
@@ -320,7 +349,7 @@ def _read(files: list[Path], number: int) -> Image:
 
 
 def _tree_of(classes: Sequence[str]) -> ClassTree | None:
-    """Of classes called group/…/class; None where no class has a group."""
+    """The tree of classes named group/…/class; None where no class has a group."""
     inner = sorted(
         {"/".join(parts[:i]) for name in classes for parts in [name.split("/")] for i in range(1, len(parts))}
     )
@@ -343,13 +372,13 @@ def _arrays(path: Path) -> _Found:
         raise UserError(f"{path}: no readable .npz ({_line(error)}); make or download it again") from error
     parts = {}
     for part, names in (("train", ("train_images", "x_train")), ("test", ("test_images", "x_test"))):
-        found = next((name for name in names if name in arrays), None)
-        if found is None:
+        images = next((name for name in names if name in arrays), None)
+        if images is None:
             continue
-        labels = f"{part}_labels" if found.startswith(part) else f"y_{part}"
+        labels = f"{part}_labels" if images.startswith(part) else f"y_{part}"
         if labels not in arrays:
-            raise UserError(f"{path}: there is {found} but no {labels}; there are {', '.join(arrays)}")
-        parts[part] = _array_set(arrays[found], arrays[labels], f"{path}, {found}")
+            raise UserError(f"{path}: there is {images} but no {labels}; there are {', '.join(arrays)}")
+        parts[part] = _array_set(arrays[images], arrays[labels], f"{path}, {images}")
     if "train" not in parts:
         raise UserError(f"{path}: neither train_images nor x_train; there are {', '.join(arrays) or 'no arrays'}")
     count = 1 + max(int(part.labels.max(initial=-1)) for part in parts.values())
@@ -383,7 +412,8 @@ def _array_set(images: np.ndarray, labels: np.ndarray, where: str) -> ImageSet:
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer) or labels.min(initial=0) < 0:
         raise UserError(
-            f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {len(images)} pictures; give each a number from 0"
+            f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {len(images)} pictures; "
+            "give each a number from 0"
         )
     pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
     return ImageSet(ArrayPictures(pixels), np.arange(len(labels)), labels.astype(np.int64))
@@ -397,14 +427,15 @@ def _torchvision(source: str, download: bool) -> _Found:
     known = {other.lower(): other for other in TORCHVISION}
     if name.lower() not in known:
         raise UserError(
-            f"{source}: no set {name or '(none)'}; choose from {', '.join(TORCHVISION)}, also as torchvision:NAME:FOLDER"
+            f"{source}: no set {name or '(none)'}; "
+            f"choose from {', '.join(TORCHVISION)}, also as torchvision:NAME:FOLDER"
         )
     require("torchvision")
     from torchvision import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     name, root = known[name.lower()], Path(folder or "~/.cache/torchvision").expanduser()
     key, *values = TORCHVISION[name]
-    fetch = {} if name == "ImageNet" else {"download": download}  # which nobody may pass on
+    fetch = {} if name == "ImageNet" else {"download": download}  # nobody may pass ImageNet on
     try:
         train, valid = (getattr(datasets, name)(str(root), **{key: value}, **fetch) for value in values)
     except Exception as error:  # each set complains in its own way about files that are not there
@@ -436,18 +467,19 @@ def _hugging_face(source: str) -> _Found:
     from datasets import ClassLabel, Image, load_dataset
 
     try:
-        found = load_dataset(name, config or None)
+        splits = load_dataset(name, config or None)
     except Exception as error:  # the library raises whatever it runs into: names, connections, files
         raise UserError(f"{source}: cannot be read ({_line(error)}). Check the name and the connection.") from error
     split = split or "train"
-    if split not in found:
-        raise UserError(f"{source}: no split {split}; there are {', '.join(found)}")
-    features = found[split].features
+    if split not in splits:
+        raise UserError(f"{source}: no split {split}; there are {', '.join(splits)}")
+    features = splits[split].features
     images = [key for key, kind in features.items() if isinstance(kind, Image)]
     labels = [key for key, kind in features.items() if isinstance(kind, ClassLabel)]
     if not images or not labels:
         raise UserError(
-            f"{source}: a dataset of pictures has a column of images and one of class labels; this has {', '.join(features)}"
+            f"{source}: a dataset of pictures has a column of images and one of class labels; "
+            f"this has {', '.join(features)}"
         )
     label = "label" if "label" in labels else labels[0]
 
@@ -458,8 +490,8 @@ def _hugging_face(source: str) -> _Found:
             np.asarray(rows[label]),
         )
 
-    held = next((key for key in VALID if key in found and key != split), None)
-    return _Found(part(found[split]), None if held is None else part(found[held]), list(features[label].names))
+    held = next((key for key in VALID if key in splits and key != split), None)
+    return _Found(part(splits[split]), None if held is None else part(splits[held]), list(features[label].names))
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

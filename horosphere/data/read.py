@@ -20,13 +20,8 @@ from horosphere.data.graph import Graph, repeats
 from horosphere.errors import UserError
 from horosphere.extras import require
 
-DELIMITER = {
-    ".tsv": "\t",
-    ".csv": ",",
-    ".txt": "",
-    ".edges": "",
-    ".edgelist": " ",
-}  # "": the first line decides; " ": any white space
+# "": the first line decides; " ": any white space
+DELIMITER = {".tsv": "\t", ".csv": ",", ".txt": "", ".edges": "", ".edgelist": " "}
 DELIMITER_NAME = {"\t": "a tab", ",": "a comma", " ": "white space"}
 NETWORKX = (".gml", ".graphml", ".gexf")
 EXTENSIONS = (*DELIMITER, ".adjlist", ".json", *NETWORKX)
@@ -51,7 +46,14 @@ Row = tuple[int, str, str | None]  # line (0: unknown), child, parent (None: a n
 
 
 def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False) -> Graph:
-    """Hierarchy (or, with directed=False, undirected graph) in a file; `unique` drops repeated edges instead of refusing them."""
+    """The hierarchy in a file, or with directed=False the undirected graph. Without `unique`, no edge may repeat.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "tree.tsv").write_text("dog\\tanimal\\ncat\\tanimal\\n")
+    ...     read_graph(f"{folder}/tree.tsv").labels
+    ['dog', 'animal', 'cat']
+    """
     path = Path(path)
     try:
         return _read(path, directed, unique)
@@ -139,7 +141,8 @@ def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Ite
         if len(row) < 2:
             columns = "child, parent" if directed else "one for each end"
             raise UserError(
-                f"{_at(path, number)}: one column; an edge needs two ({columns}), separated by {DELIMITER_NAME[delimiter]}."
+                f"{_at(path, number)}: one column; "
+                f"an edge needs two ({columns}), separated by {DELIMITER_NAME[delimiter]}."
             )
         if header:
             header = False
@@ -154,9 +157,8 @@ def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Ite
 
 
 def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader(
-        lines, strict=True, skipinitialspace=True
-    )  # strict: else an open quote swallows the rest of the file
+    # strict: otherwise an open quote swallows the rest of the file
+    rows = csv.reader(lines, strict=True, skipinitialspace=True)
     try:
         for row in rows:
             yield rows.line_num, row
@@ -176,7 +178,10 @@ def _adjacency_list(text: IO[str], path: Path) -> Iterator[Row]:
 
 
 def _lines(text: IO[str], path: Path, quotes: bool = False) -> Iterator[str]:
-    """Lines, comments blanked so that numbers hold. Where there are quotes, a # inside an open one is no comment."""
+    """The lines of a text. Comments become empty lines, so that line numbers hold.
+
+    quotes: a line may begin with # inside open quotes, where it is no comment.
+    """
     quoted = False
     for number, line in enumerate(text, 1):
         if "\0" in line:
@@ -187,7 +192,7 @@ def _lines(text: IO[str], path: Path, quotes: bool = False) -> Iterator[str]:
 
 
 def _json(text: IO[str], path: Path) -> Iterator[Row]:
-    """{"name": "animal", "children": [...]}, or plain nesting {"animal": {"dog": null, "cat": ["tabby", "siamese"]}}."""
+    """{"name": "animal", "children": [...]}, or plain nesting {"animal": {"dog": null, "cat": ["tabby", "manx"]}}."""
 
     def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(item := dict(pairs)) < len(pairs):

@@ -1,4 +1,4 @@
-"""Text for language models, one document at a time: from files, from Hugging Face, or from Python's own documentation."""
+"""Text for language models, one document at a time: from files, Hugging Face, or Python's own documentation."""
 
 import ast
 import codecs
@@ -19,10 +19,9 @@ from horosphere.errors import UserError
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
-LONGEST = (
-    4 << 20
-)  # characters of a document in a plain file: beyond, it is cut, so that one huge file needs little memory
+LONGEST = 4 << 20  # characters; a longer document in a plain file is cut, so that a huge file needs little memory
 BLOCK = 1 << 20  # bytes read at a time
+# folders of the standard library that document nothing
 NOT_DOCUMENTATION = {
     "site-packages",
     "dist-packages",
@@ -32,14 +31,23 @@ NOT_DOCUMENTATION = {
     "lib2to3",
     "turtledemo",
     "pydoc_data",
-}  # folders of the library
+}
 
 
 def documents(source: str, field: str = "text") -> Iterator[str]:
     """The documents of a source, one by one; those without a visible character are left out.
 
-    "python": Python's documentation. "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset, streamed. Else a file or folder of .txt, .md
-    (documents separated by a form feed) and .jsonl (one object a line, the text in `field`), each also .gz.
+    source is one of these:
+    - "python": Python's documentation.
+    - "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset, streamed.
+    - a file or folder of .txt and .md (documents separated by a form feed) and .jsonl (one object a line, the text in
+      `field`), each also .gz.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "two.txt").write_text("once upon a time\\f the end")
+    ...     list(documents(folder))
+    ['once upon a time', ' the end']
     """
     texts: Iterable[str]
     if source == "python":
@@ -58,7 +66,11 @@ def documents(source: str, field: str = "text") -> Iterator[str]:
 
 
 def fingerprint(source: str) -> str:
-    """What tells a source from others, without reading it: names, sizes and times of its files; Python's version; the name of a dataset."""
+    """What tells a source from others without reading it: its files' names, sizes and times, or a version or name.
+
+    >>> len(fingerprint("python")), fingerprint("hf:a") == fingerprint("hf:b")
+    (64, False)
+    """
     identity: Any = source
     if source == "python":
         identity = ["python", sys.version]
@@ -69,10 +81,15 @@ def fingerprint(source: str) -> str:
 
 
 def cut(text: str, low: int, high: int) -> int:
-    """Where to cut a text, low < cut <= high: behind the last blank line there, else behind a line, else before a space, else at high."""
+    """Where to cut a text, low < cut <= high: after the last blank line there, else a line, else before a space.
+
+    >>> text = "one line\\nand another one"
+    >>> text[: cut(text, 0, 20)], text[: cut(text, 12, 20)]
+    ('one line\\n', 'one line\\nand another')
+    """
     for boundary, length in (("\n\n", 2), ("\n", 1), (" ", 0)):
-        if (found := text.rfind(boundary, low + 1, high)) >= 0:
-            return found + length
+        if (place := text.rfind(boundary, low + 1, high)) >= 0:
+            return place + length
     return high
 
 
@@ -84,24 +101,22 @@ def _files(source: str) -> list[Path]:
     path = Path(source)
     if not path.exists():
         raise UserError(
-            f'{source}: no such file or folder. Check the path; a dataset of Hugging Face is "hf:NAME", Python\'s documentation "python".'
+            f"{source}: no such file or folder. "
+            'Check the path; a dataset of Hugging Face is "hf:NAME", Python\'s documentation "python".'
         )
+    known = f"{' '.join(KINDS)}, each also with .gz"
     if not path.is_dir():
         if _kind(path) not in KINDS:
-            raise UserError(
-                f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {' '.join(KINDS)}, each also with .gz."
-            )
+            raise UserError(f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {known}.")
         return [path]
-    found = [
+    files = [
         file
         for file in path.rglob("*")
         if _kind(file) in KINDS and file.is_file() and "/." not in f"/{_name(file, source)}"
     ]
-    if not found:
-        raise UserError(
-            f"{source}: a folder without text files ({' '.join(KINDS)}, each also with .gz). Put some there, or name another."
-        )
-    return sorted(found, key=lambda file: _name(file, source))
+    if not files:
+        raise UserError(f"{source}: a folder without text files ({known}). Put some there, or name another.")
+    return sorted(files, key=lambda file: _name(file, source))
 
 
 def _documents_in(path: Path, field: str) -> Iterator[str]:
@@ -170,7 +185,8 @@ def _text_of(row: Any, field: str, where: str) -> str:
     text = row[field]
     if not isinstance(text, str):
         raise UserError(
-            f'{where}: the field "{field}" is {_line(json.dumps(text, default=str))}, not text. Choose a field of text, or remove the row.'
+            f'{where}: the field "{field}" is {_line(json.dumps(text, default=str))}, not text. '
+            "Choose a field of text, or remove the row."
         )
     try:
         text.encode()
@@ -213,7 +229,10 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
 
 @cache  # two megabytes, and seconds to collect
 def _python() -> list[str]:
-    """The topics of Python's help, and a document for each module of the standard library: its docstrings, each where it first stands."""
+    """The topics of Python's help, and a document for each module of the standard library: its docstrings.
+
+    A docstring that several modules share belongs to the first.
+    """
     from pydoc_data.topics import topics
 
     library = Path(sysconfig.get_path("stdlib"))
@@ -228,7 +247,7 @@ def _python() -> list[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Read, not imported: importing some modules of the library does things."""
+    """The docstrings in a parsed module. It is not imported: importing some modules of the library does things."""
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
         text := ast.get_docstring(node)
     ):

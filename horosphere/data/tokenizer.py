@@ -18,7 +18,10 @@ SMALLEST = 257  # the 256 bytes, and END
 FILES = ("tokenizer.json", "tokenizer_config.json")  # what save_pretrained writes
 UNLIMITED = 10**30  # tokens; how transformers says it too
 # GPT-4's: contractions; words with the mark or space before them; digits by three; marks; line ends; spaces
-SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def train_tokenizer(
@@ -26,12 +29,17 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Byte-level BPE with at most vocab_size tokens: every text comes back from its tokens to the letter.
 
-    The same texts give the same tokenizer. Encoding adds nothing; END is bos, eos and pad, also where a text spells it out.
-    `progress(megabytes, note)` while texts are read.
+    The same texts give the same tokenizer. Encoding adds no special tokens. END is bos, eos and pad; a text that spells
+    it out has that token too. progress(megabytes, note) is called while texts are read.
+
+    >>> tokenizer = train_tokenizer(["the cat and the dog"] * 9, vocab_size=300)
+    >>> tokenizer.decode(tokenizer.encode("the dog and the cat"))
+    'the dog and the cat'
     """
     if vocab_size < SMALLEST:
         raise UserError(
-            f"a vocabulary of {vocab_size} is too small: the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more."
+            f"a vocabulary of {vocab_size} is too small: "
+            f"the bytes and {END} alone are {SMALLEST}. Use {SMALLEST} or more."
         )
     require("language")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -59,7 +67,14 @@ def train_tokenizer(
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
-    """The tokenizer in a folder made by save_pretrained. Reads its two files; fetches nothing and runs no code that comes with it."""
+    """The tokenizer in a folder made by save_pretrained. Fetches nothing, and runs no code that comes with it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = train_tokenizer(["the cat and the dog"] * 9, vocab_size=260).save_pretrained(folder)
+    ...     len(load_tokenizer(folder))
+    260
+    """
     folder = Path(path)
     for name in FILES:
         if not (folder / name).is_file():

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 TOKENS, ABOUT = "tokens.bin", "tokens.json"
-PIECE = (
-    1 << 16
-)  # characters encoded at once: longer documents go in pieces, which threads share and memory does not notice
+PIECE = 1 << 16  # characters of a piece; longer documents are encoded in pieces, in parallel and in little memory
 BATCH = 1 << 20  # characters handed to the threads together
 HELD_OUT = 50  # one document of so many is for validation
-SAMPLE = 50_000_000  # characters, at most, that train a tokenizer, spread evenly over ...
-SAMPLED = 1_000_000_000  # ... the first so many of the corpus
-LAYOUT = 1  # of the cache; raise it with every change of what is written there
+SAMPLE = 50_000_000  # characters, at most, that train a tokenizer ...
+SAMPLED = 1_000_000_000  # ... spread evenly over the first so many of the corpus
+LAYOUT = 1  # version of the cache; raise it with every change of what is written there
 
 Progress = Callable[[int, str], None]  # (megabytes of text so far, note)
 
@@ -46,7 +44,11 @@ Progress = Callable[[int, str], None]  # (megabytes of text so far, note)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenFile:
-    """A stream of tokens (N,), memory-mapped: uint16, or uint32 for vocabularies beyond 65536."""
+    """A stream of tokens (N,), memory-mapped: uint16, or uint32 for vocabularies beyond 65536.
+
+    >>> TokenFile(np.array([0, 5, 6, 0, 7]), bos=0, vocab_size=8, text_bytes=9, documents=2)
+    TokenFile(5 tokens, 2 documents, vocabulary of 8)
+    """
 
     tokens: np.ndarray
     bos: int
@@ -68,9 +70,9 @@ class TokenFile:
         try:
             about = json.loads((folder / ABOUT).read_bytes())
             dtype = _dtype(about["vocab_size"])
-            found, wanted = (folder / TOKENS).stat().st_size, about.pop("tokens") * dtype.itemsize
-            if not found == wanted > 0:
-                raise ValueError(f"{TOKENS} has {found} bytes instead of {wanted}")
+            size, expected = (folder / TOKENS).stat().st_size, about.pop("tokens") * dtype.itemsize
+            if not size == expected > 0:
+                raise ValueError(f"{TOKENS} has {size} bytes instead of {expected}")
             return TokenFile(np.memmap(folder / TOKENS, dtype, mode="r"), **about)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
@@ -83,8 +85,14 @@ def tokenise(
 ) -> TokenFile:
     """Write texts as tokens into a new folder, there whole or not at all. Memory does not grow with the texts.
 
-    A document of more than PIECE characters is encoded in pieces cut at ends of lines. That changes no token of train_tokenizer's unless a line
-    is as long as a piece; a foreign tokenizer may miss a merge, or add its first space, at a cut.
+    A document of more than PIECE characters is encoded in pieces cut at ends of lines. With a tokenizer of
+    train_tokenizer that changes no token, unless a line is as long as a piece. A foreign tokenizer may miss a merge,
+    or add its first space, at a cut.
+
+    >>> tokenizer = train_tokenizer(["the cat and the dog"], vocab_size=257)  # a token for each byte, and bos
+    >>> with TemporaryDirectory() as folder:
+    ...     tokenise(["the cat", "a dog"], tokenizer, f"{folder}/tokens")
+    TokenFile(14 tokens, 2 documents, vocabulary of 257)
     """
     with new_folder(folder) as aside:
         writer = _Writer(aside, tokenizer, progress)
@@ -101,7 +109,8 @@ class _Writer:
         bos = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         if bos is None:
             raise UserError(
-                "the tokenizer has neither bos nor eos, one of which must begin each document. Set one, and save the tokenizer again."
+                "the tokenizer has neither bos nor eos, one of which must begin each document. "
+                "Set one, and save the tokenizer again."
             )
         folder.mkdir(exist_ok=True)
         self.folder, self.progress = folder, progress
@@ -110,8 +119,8 @@ class _Writer:
         self.encoder.no_padding()
         self.bos, self.vocab_size = bos, max(tokenizer.get_vocab().values()) + 1
         self.tokens = self.text_bytes = self.documents = 0
-        self.pieces: list[tuple[bool, str]] = []  # waiting; whether a document begins with it
-        self.waiting = 0  # characters
+        self.pieces: list[tuple[bool, str]] = []  # that wait to be encoded: whether a document begins with it, its text
+        self.waiting = 0  # characters in them
 
     def add(self, text: str) -> None:
         self.documents += 1
@@ -163,14 +172,20 @@ def _dtype(vocab_size: int) -> np.dtype:
 class Windows:
     """Windows of length + 1 tokens in random order, a global batch of `rows` a step: a pure function of (seed, step).
 
-    Windows overlap by one token, so that their inputs cover the stream once an epoch. Each epoch has an order and an offset of its own, and at
-    its ends leaves out fewer than two windows' worth of tokens.
+    Windows overlap by one token, so that their inputs cover the stream once an epoch. Each epoch has its own order and
+    offset, and leaves out fewer than two windows' worth of tokens at its ends.
+
+    >>> tokens = TokenFile(np.arange(100), bos=0, vocab_size=100, text_bytes=100, documents=1)
+    >>> windows = Windows(tokens, length=8, rows=4, seed=0)
+    >>> windows.batch(step=3).shape, windows.epochs_at(step=11)
+    (torch.Size([4, 9]), 4.0)
     """
 
     def __init__(self, tokens: TokenFile, length: int, rows: int, seed: int):
         if len(tokens) <= length:
             raise UserError(
-                f"{len(tokens)} tokens are too few for one window of {length}, which takes {length + 1}. Use shorter windows, or more text."
+                f"{len(tokens)} tokens are too few for one window of {length}, which takes {length + 1}. "
+                "Use shorter windows, or more text."
             )
         self.tokens, self.length, self.rows, self.seed = tokens, length, rows, seed
         self.count = max(1, len(tokens) // length - 1)  # windows an epoch: as many as fit at every offset
@@ -199,6 +214,10 @@ def windows_in_order(tokens: TokenFile, length: int, rows: int) -> Iterator[tupl
     """Windows (B <= rows, length + 1) in the order of the stream, and which of their targets count (B, length).
 
     Every token but the first is predicted exactly once. The last window is padded with bos.
+
+    >>> tokens = TokenFile(np.arange(6), bos=0, vocab_size=6, text_bytes=6, documents=1)
+    >>> [(batch.tolist(), counts.sum().item()) for batch, counts in windows_in_order(tokens, length=4, rows=2)]
+    [([[0, 1, 2, 3, 4], [4, 5, 0, 0, 0]], 5)]
     """
     starts = range(0, len(tokens) - 1, length)
     for first in range(0, len(starts), rows):
@@ -219,6 +238,9 @@ def document_positions(tokens: Tensor, bos: int) -> Tensor:
     """Position of each token in its document, 0 at each bos and at the start of a row.   (..., T) -> (..., T) int64
 
     t - max{s <= t: token s is bos}
+
+    >>> document_positions(torch.tensor([5, 6, 0, 7, 8]), bos=0)
+    tensor([0, 1, 0, 1, 2])
     """
     places = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
     return places - torch.where(tokens == bos, places, 0).cummax(-1).values
@@ -229,6 +251,8 @@ def document_positions(tokens: Tensor, bos: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
+    """Tokens to train on, tokens held out, and the tokenizer that made them."""
+
     train: TokenFile
     valid: TokenFile
     tokenizer: PreTrainedTokenizerFast
@@ -245,8 +269,15 @@ def prepare(
 ) -> Corpus:
     """The tokens of a source, made at the first call and found in the cache at the next.
 
-    tokenizer: a folder, or None to train one of vocab_size on the training text. valid: a source of its own, or None to hold out every 50th
-    document (where there are fewer than 50, the end of the last one: a 50th of the text). Processes may prepare the same corpus at once.
+    tokenizer: a folder, or None to train one of vocab_size on the training text.
+    valid: a source of its own, or None to hold out every 50th document. Where there are fewer than 50, the end of the
+    last one is held out, a 50th of the text. Processes may prepare the same corpus at once.
+
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "text.txt").write_text("the cat and the dog\\n" * 100)
+    ...     corpus = prepare(f"{folder}/text.txt", None, 260, None, cache=Path(folder, "cache"))
+    ...     corpus.train.text_bytes, corpus.valid.text_bytes
+    (1960, 39)
     """
     chosen = load_tokenizer(tokenizer) if tokenizer else None
     asked = (
@@ -275,7 +306,11 @@ def prepare(
 
 
 def cache_folder() -> Path:
-    """$HOROSPHERE_CACHE, or ~/.cache/horosphere"""
+    """$HOROSPHERE_CACHE, or ~/.cache/horosphere.
+
+    >>> cache_folder().is_absolute()
+    True
+    """
     return Path(os.environ.get("HOROSPHERE_CACHE") or "~/.cache/horosphere").expanduser()
 
 
@@ -289,7 +324,10 @@ def _parts(source: str, valid: str | None, field: str) -> Iterator[tuple[str, st
 
 
 def _hold_out(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Every 50th text, counted from 1, is for validation; where there are fewer, the end of the last one is, a 50th of all characters."""
+    """Every 50th text, counted from 1, is for validation; where there are fewer, the end of the last one is.
+
+    That end is a 50th of all characters.
+    """
     last, number, size = "", 0, 0
     for text in texts:
         if number:  # one behind: the last text waits until it is known to be the last
@@ -305,7 +343,10 @@ def _hold_out(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _sample(texts: Iterable[str]) -> Iterator[str]:
-    """Pieces spread evenly over the first SAMPLED characters, SAMPLE in all at most: when they grow too many, every second one goes."""
+    """Pieces spread evenly over the first SAMPLED characters, SAMPLE characters at most.
+
+    Whenever there are too many, every second piece goes.
+    """
     kept: list[str] = []
     size, seen, stride = 0, 0, 1
     for number, piece in enumerate(piece for text in texts for piece in _pieces(text)):
@@ -323,7 +364,10 @@ def _sample(texts: Iterable[str]) -> Iterator[str]:
 
 @contextmanager
 def _shared_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill beside the target, which takes its place when the block ends well, or vanishes where another process was first."""
+    """A folder to fill beside the target. When the block ends well it takes the target's place.
+
+    It vanishes where the block fails, or where another process was first.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)

@@ -1,10 +1,11 @@
 """Multiple choice: does a language model find the right continuation likelier than the wrong ones?
 
-Prompts are those of lm-evaluation-harness, zero-shot, and so are the metrics. What differs, for reasons:
-- The beginning-of-document token always comes first, and stays when a long context is cut: models are trained on documents that start with it.
+Prompts and metrics are those of lm-evaluation-harness, zero-shot. These things differ:
+- The beginning-of-document token always comes first, and stays when a long context is cut. Models are trained on
+  documents that start with it.
 - BLiMP's sentences start a document, so no space comes before them. COPA has one space before a choice, not two.
-- Ties count 1/number of tied, not for the first: a model that finds all alike scores chance.
-- A limit takes items evenly from the whole file, not its first ones, which are all of one kind where files are sorted.
+- A tie counts 1/number of tied. So a model that finds all choices alike scores chance.
+- A limit takes items evenly from the whole file. Its first items are all of one kind where a file is sorted.
 - Standard errors are binomial, √(p(1-p)/n).
 """
 
@@ -29,12 +30,16 @@ from horosphere.progress import Update, progress
 
 @dataclass(frozen=True)
 class Item:
-    """A question: which of the choices follows the context? With a context for each choice: after which of them is it likeliest?"""
+    """A question: which of the choices follows the context? A tuple has a context for each choice.
+
+    >>> Item("The sky is", ("blue", "square"), gold=0).requests()
+    [('The sky is', ' blue'), ('The sky is', ' square')]
+    """
 
     context: str | tuple[str, ...]
     choices: tuple[str, ...]
     gold: int
-    group: str = ""  # a phenomenon or subject, for accuracies apart
+    group: str = ""  # a phenomenon or subject with an accuracy of its own
 
     def requests(self) -> list[tuple[str, str]]:
         """(context, continuation) for each choice; a space joins them where there is a context."""
@@ -50,6 +55,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Accuracy:
+    """A share of right answers and its standard error.
+
+    >>> str(Accuracy.of([1, 0, 1, 1]))
+    '0.750 ± 0.217'
+    """
+
     value: float
     stderr: float
 
@@ -64,10 +75,10 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Score:
-    """acc: the likeliest choice is right. acc_norm: the likeliest a character is, which does not favour short ones (lm-eval's acc_norm)."""
+    """Accuracies of a model on the items of a task."""
 
-    acc: Accuracy
-    acc_norm: Accuracy
+    acc: Accuracy  # the likeliest choice is right
+    acc_norm: Accuracy  # the choice likeliest per character is right, which does not favour short ones, as in lm-eval
     chance: float  # mean of 1/choices
     groups: dict[str, Accuracy]  # acc of each group
     cut: int  # items whose context was longer than the model reads
@@ -85,9 +96,18 @@ def score(
     batch_tokens: int = 16384,
     progress: Update | None = None,
 ) -> Score:
-    """log p(choice | context) of every choice under a causal language model of transformers, and what follows from them.
+    """log p(choice | context) of every choice under a causal language model of transformers, and the accuracies.
 
-    `batch_tokens`: tokens the model sees at once, padding included. `progress(choices done, note)` after each batch.
+    batch_tokens: tokens the model sees at once, padding included.
+    progress(choices done, note) is called after each batch.
+
+    >>> from types import SimpleNamespace
+    >>> from horosphere.data.tokenizer import train_tokenizer
+    >>> class Uniform(nn.Module):  # finds all choices alike
+    ...     def forward(self, input_ids, attention_mask):
+    ...         return SimpleNamespace(logits=torch.zeros(*input_ids.shape, 257))
+    >>> str(score(Uniform(), train_tokenizer(["text"], 257), [Item("The sky is", ("blue", "cold"), gold=0)]).acc)
+    '0.500 ± 0.500'
     """
     if not items:
         raise UserError("there are no items to score: give at least one")
@@ -95,8 +115,8 @@ def score(
     prefix = prefix_token(tokenizer)
     pairs = _encode(tokenizer, [request for item in items for request in item.requests()])
     fitted = [fit(prefix, context, continuation, longest) for context, continuation in pairs]
-    found = iter(_log_likelihoods(model, fitted, device, batch_tokens, progress))
-    likelihoods = [tuple(next(found) for _ in item.choices) for item in items]
+    values = iter(_log_likelihoods(model, fitted, device, batch_tokens, progress))
+    likelihoods = [tuple(next(values) for _ in item.choices) for item in items]
     owners = [number for number, item in enumerate(items) for _ in item.choices]
     cut = {
         owner
@@ -104,12 +124,12 @@ def score(
         if len(before) <= len(context)
     }
 
-    right = [_credit(values, item.gold) for values, item in zip(likelihoods, items, strict=True)]
+    right = [_credit(logs, item.gold) for logs, item in zip(likelihoods, items, strict=True)]
     per_character = [
-        [v / len(c) for v, c in zip(values, item.choices, strict=True)]
-        for values, item in zip(likelihoods, items, strict=True)
+        [log / len(choice) for log, choice in zip(logs, item.choices, strict=True)]
+        for logs, item in zip(likelihoods, items, strict=True)
     ]
-    right_norm = [_credit(values, item.gold) for values, item in zip(per_character, items, strict=True)]
+    right_norm = [_credit(logs, item.gold) for logs, item in zip(per_character, items, strict=True)]
     groups: dict[str, list[float]] = {}
     for item, credit in zip(items, right, strict=True):
         groups.setdefault(item.group, []).append(credit)
@@ -119,7 +139,7 @@ def score(
 
 
 def _credit(values: Sequence[float], gold: int) -> float:
-    """1 for the largest value at gold, shared among those that tie with it."""
+    """1 if the value at gold is the largest, shared among those that tie with it; else 0."""
     best = max(values)
     return (values[gold] == best) / values.count(best)
 
@@ -128,7 +148,12 @@ def _credit(values: Sequence[float], gold: int) -> float:
 
 
 def prefix_token(tokenizer: Any) -> int:
-    """The token that starts every document."""
+    """The token that starts every document: bos, else eos.
+
+    >>> from types import SimpleNamespace
+    >>> prefix_token(SimpleNamespace(bos_token_id=None, eos_token_id=2))
+    2
+    """
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
@@ -138,7 +163,13 @@ def prefix_token(tokenizer: Any) -> int:
 
 
 def fit(prefix: int, context: list[int], continuation: list[int], longest: float) -> tuple[list[int], list[int]]:
-    """([prefix, context], continuation), the context cut from the left so that the model, who never reads the last token, reads at most `longest`."""
+    """([prefix, context], continuation), with the context cut from the left to what the model can read.
+
+    The model reads all but the last token, at most `longest`.
+
+    >>> fit(0, [1, 2, 3, 4], [5, 6], longest=4)
+    ([0, 3, 4], [5, 6])
+    """
     room = longest - len(continuation)
     if room < 0:
         raise UserError(
@@ -148,7 +179,7 @@ def fit(prefix: int, context: list[int], continuation: list[int], longest: float
 
 
 def _encode(tokenizer: Any, requests: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-    """Tokens of contexts and continuations: a continuation is what the whole has beyond the context's tokens, as in lm-eval."""
+    """Tokens of contexts and continuations. As in lm-eval, a continuation is what the whole has beyond the context."""
     requests = [
         (context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in requests
     ]
@@ -162,7 +193,8 @@ def _encode(tokenizer: Any, requests: Sequence[tuple[str, str]]) -> list[tuple[l
         after = tokens[context + continuation][len(before) :]
         if not after:
             raise UserError(
-                f"the choice {continuation!r} adds no token to its context: the tokenizer joins the two, so leave its item out"
+                f"the choice {continuation!r} adds no token to its context: "
+                "the tokenizer joins the two, so leave its item out"
             )
         pairs.append((before, after))
     return pairs
@@ -175,12 +207,15 @@ def _log_likelihoods(
     batch_tokens: int,
     progress: Update | None,
 ) -> list[float]:
-    """log p(continuation | tokens before) of each request. Requests with the same input, as those for one letter each, share a row."""
+    """log p(continuation | tokens before) of each request.
+
+    Requests with the same input share a row, for example those whose continuations are one letter each.
+    """
     sharing: dict[tuple[int, ...], list[int]] = {}
     for number, (before, continuation) in enumerate(requests):
         sharing.setdefault((*before, *continuation[:-1]), []).append(number)
     inputs = sorted(sharing, key=len, reverse=True)  # longest first: what does not fit into memory fails at once
-    found = [0.0] * len(requests)
+    likelihoods = [0.0] * len(requests)
     start = done = 0
     with evaluating(model):
         while start < len(inputs):
@@ -204,18 +239,22 @@ def _log_likelihoods(
             targets = torch.tensor([token for continuation in continuations for token in continuation])
             values = log_probabilities(logits, (rows.to(device), columns.to(device)), targets.to(device))
             for (_, number), value in zip(asked, values.split(sizes), strict=True):
-                found[number] = value.sum().item()
+                likelihoods[number] = value.sum().item()
             done += len(asked)
             if progress:
                 progress(done, "choices")
-    return found
+    return likelihoods
 
 
 # -- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def question(row: dict[str, Any]) -> Item:
-    """{"query": text, "choices": [texts], "gold": index, optionally "subject": text}"""
+    """{"query": text, "choices": [texts], "gold": index, optionally "subject": text}
+
+    >>> question({"query": "The sky is", "choices": ["blue", "square"], "gold": 0}).choices
+    ('blue', 'square')
+    """
     query, choices, gold = _text(row, "query"), row.get("choices"), row.get("gold")
     if not isinstance(choices, list) or not all(isinstance(choice, str) and choice for choice in choices):
         raise ValueError('"choices" should be a list of texts')
@@ -227,12 +266,20 @@ def question(row: dict[str, Any]) -> Item:
 
 
 def pair(row: dict[str, Any]) -> Item:
-    """{"good": sentence, "bad": sentence, "phenomenon": text} as in BLiMP: a minimal pair, without context."""
+    """{"good": sentence, "bad": sentence, "phenomenon": text} as in BLiMP: a minimal pair, without context.
+
+    >>> pair({"good": "Cats sleep.", "bad": "Cats sleeps.", "phenomenon": "agreement"}).requests()
+    [('', 'Cats sleep.'), ('', 'Cats sleeps.')]
+    """
     return Item("", (_text(row, "good"), _text(row, "bad")), 0, _text(row, "phenomenon"))
 
 
 def framed(frame: str, drop: str = "") -> Callable[[dict[str, Any]], Item]:
-    """The query, without `drop` at its start, at the {} of a frame; the choices follow as they are."""
+    """The query at the {} of a frame, without `drop` at its start; the choices follow as they are.
+
+    >>> framed("Q: {}\\nA:")({"query": "Why?", "choices": ["so", "no"], "gold": 0}).context
+    'Q: Why?\\nA:'
+    """
 
     def item(row: dict[str, Any]) -> Item:
         plain = question(row)
@@ -242,7 +289,11 @@ def framed(frame: str, drop: str = "") -> Callable[[dict[str, Any]], Item]:
 
 
 def lettered(frame: str) -> Callable[[dict[str, Any]], Item]:
-    """The query at the {} of a frame, then the choices with a letter each; the continuation is the letter."""
+    """The query at the {} of a frame, then the choices with a letter each; the continuation is the letter.
+
+    >>> lettered("Q: {}")({"query": "Why?", "choices": ["so", "no"], "gold": 0}).context
+    'Q: Why?\\nA. so\\nB. no\\nAnswer:'
+    """
 
     def item(row: dict[str, Any]) -> Item:
         plain = question(row)
@@ -256,14 +307,22 @@ def lettered(frame: str) -> Callable[[dict[str, Any]], Item]:
 
 
 def mmlu(row: dict[str, Any]) -> Item:
-    """Lettered, under a line that names the subject."""
+    """Lettered, under a line that names the subject.
+
+    >>> mmlu({"query": "1 + 1?", "choices": ["2", "3"], "gold": 0, "subject": "algebra"}).context[:66]
+    'The following are multiple choice questions (with answers) about a'
+    """
     plain = lettered("{}")(row)
     about = f"The following are multiple choice questions (with answers) about {plain.group.replace('_', ' ')}.\n\n"
     return replace(plain, context=f"{about if plain.group else ''}{plain.context}")
 
 
 def winogrande(row: dict[str, Any]) -> Item:
-    """The choices fill the blank; scored is the rest of the sentence, which is the same for all (Trinh and Le 2018)."""
+    """The choices fill the blank, and the rest of the sentence, the same for all, is scored (Trinh and Le 2018).
+
+    >>> winogrande({"query": "The _ slept well.", "choices": ["cat", "car"], "gold": 0}).requests()
+    [('The cat', ' slept well.'), ('The car', ' slept well.')]
+    """
     plain = question(row)
     before, blank, rest = row["query"].partition("_")
     if not (blank and rest.strip()):
@@ -281,10 +340,10 @@ def _text(row: dict[str, Any], name: str) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """How a line of a task's file becomes an item, and further names the file may have beside NAME, NAME_test and NAME_valid."""
+    """How to read a task. Its file is called NAME, NAME_test or NAME_valid, or has one of the further names."""
 
-    item: Callable[[dict[str, Any]], Item]
-    also: tuple[str, ...] = ()
+    item: Callable[[dict[str, Any]], Item]  # a line of the file as an item
+    also: tuple[str, ...] = ()  # further names
 
 
 TASKS: dict[str, Task] = {
@@ -305,6 +364,8 @@ TASKS: dict[str, Task] = {
 
 @dataclass(frozen=True)
 class TaskResult:
+    """The score of a model on a task, as a row of a table."""
+
     task: str
     score: Score
     heads: ClassVar[tuple[str, ...]] = ("task", "items", "acc ↑", "acc_norm ↑", "chance")
@@ -330,14 +391,24 @@ def evaluate_task(
     batch_tokens: int = 16384,
     quiet: bool = True,
 ) -> TaskResult:
-    """Score a model on a task whose file is at `path` or in that folder; with quiet=False, a bar on a terminal."""
+    """Score a model on a task whose file is at `path` or in that folder. quiet=False shows progress."""
     items = read_task(name, path, limit)
     with progress(name, sum(len(item.choices) for item in items), quiet) as update:
         return TaskResult(name, score(model, tokenizer, items, device, batch_tokens, update))
 
 
 def read_task(name: str, path: str | Path, limit: int | None = None) -> list[Item]:
-    """Items of a task from its .jsonl or .jsonl.gz file, or the folder that holds it; of more than `limit`, that many evenly from all."""
+    """Items of a task from its .jsonl or .jsonl.gz file, or the folder that holds it.
+
+    limit: take so many, evenly from all.
+
+    >>> import tempfile
+    >>> line = '{"query": "It rained, so", "choices": ["I got wet", "I sang"], "gold": 0}'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "copa.jsonl").write_text(line)
+    ...     read_task("copa", folder)[0].requests()
+    [('It rained, so', ' I got wet'), ('It rained, so', ' I sang')]
+    """
     if name not in TASKS:
         raise UserError(f"there is no task {name}: choose from {', '.join(TASKS)}")
     if limit is not None and limit < 1:
@@ -361,12 +432,9 @@ def _find(name: str, path: Path) -> Path:
 def _read(path: Path, item: Callable[[dict[str, Any]], Item]) -> list[Item]:
     items = []
     number = 0
+    open_text = gzip.open if path.suffix == ".gz" else open
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as lines
-        ):
+        with open_text(path, "rt", encoding="utf-8-sig") as lines:
             for line in lines:
                 number += 1
                 if line.strip():

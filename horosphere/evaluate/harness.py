@@ -23,10 +23,10 @@ def harness(
     limit: int | None = None,
     batch_size: int = 16,
 ) -> dict[str, dict[str, float]]:
-    """{task: {"acc": …, "acc_stderr": …, "acc_norm": …, "acc_norm_stderr": …}} by lm-eval's own tokenization, batching, metrics and errors.
+    """{task: {"acc": …, "acc_stderr": …, "acc_norm": …, "acc_norm_stderr": …}} as lm-eval computes them.
 
-    Items and prompts are those of `evaluate_task`, from the same local files; nothing is downloaded. No acc_norm where every choice has its own
-    context: lm-eval would divide by the contexts' lengths.
+    Items and prompts are those of `evaluate_task`, from the same local files; nothing is downloaded. There is no
+    acc_norm where every choice has its own context: lm-eval would divide by the contexts' lengths.
     """
     items = {name: read_task(name, folder, limit) for name in tasks}
     require("harness")
@@ -34,17 +34,11 @@ def harness(
 
     with _quiet(), evaluating(model):
         wrapped = _wrapped(model, tokenizer, batch_size)
-        results = lm_eval.evaluate(wrapped, {name: _task(name, items[name]) for name in tasks}, log_samples=False)[
-            "results"
-        ]
-    metrics = {
-        "acc,none": "acc",
-        "acc_stderr,none": "acc_stderr",
-        "acc_norm,none": "acc_norm",
-        "acc_norm_stderr,none": "acc_norm_stderr",
-    }
+        theirs = {name: _task(name, items[name]) for name in tasks}
+        results = lm_eval.evaluate(wrapped, theirs, log_samples=False)["results"]
+    metrics = ("acc", "acc_stderr", "acc_norm", "acc_norm_stderr")
     return {
-        name: {ours: results[name][theirs] for theirs, ours in metrics.items() if theirs in results[name]}
+        name: {metric: results[name][f"{metric},none"] for metric in metrics if f"{metric},none" in results[name]}
         for name in tasks
     }
 
@@ -55,7 +49,7 @@ def _wrapped(model: nn.Module, tokenizer: Any, batch_size: int) -> Any:
     prefix = prefix_token(tokenizer)
 
     class Prefixed(HFLM):
-        """lm-eval puts the prefix token before an empty context only; our models expect it at the start of every document."""
+        """Every document starts with the prefix token, as our models expect; lm-eval adds it to empty contexts only."""
 
         def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
             before, after = super()._encode_pair(context, continuation)
@@ -79,7 +73,8 @@ def _task(name: str, items: Sequence[Item]) -> Any:
         "test_split": "test",
         "output_type": "multiple_choice",
         "target_delimiter": " " if items[0].context else "",
-        # lm-eval's form of a context for each choice: the text is the index of the right one, the choices are contexts, the target what follows
+        # where each choice has its own context, lm-eval wants the right index as the text, the contexts as choices,
+        # and what follows them as the target
         "doc_to_text": (lambda row: row["context"]) if shared else (lambda row: row["gold"]),
         "doc_to_choice": (lambda row: row["choices"]) if shared else (lambda row: row["context"]),
         "doc_to_target": (lambda row: row["gold"]) if shared else (lambda row: row["choices"][0]),
@@ -93,7 +88,7 @@ def _task(name: str, items: Sequence[Item]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without lm-eval's bars, and of its log only errors; what it raises still comes through."""
+    """Hide lm-eval's bars, and all of its log but errors. What it raises still comes through."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)

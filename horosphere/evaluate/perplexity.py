@@ -12,19 +12,23 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.progress import Update
 
-ENTRIES = 2**26  # logits in fp32 at once, 256 MB: a batch of a 128k vocabulary would need gigabytes
+ENTRIES = 2**26  # logits in fp32 at once, 256 MB: a whole batch with a vocabulary of 128k would need gigabytes
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What a text costs a model. Bits a byte compare models of different tokenizers; perplexity and loss do not."""
+    """What a text costs a model. Bits a byte compare models of different tokenizers; perplexity and loss do not.
+
+    >>> cost = Perplexity(nats=200.0, tokens=100, bytes=400, stderr=None)
+    >>> cost.loss, round(cost.per_token, 2), round(cost.bits_per_byte, 3)
+    (2.0, 7.39, 0.721)
+    """
 
     nats: float  # in total
     tokens: int  # that were predicted
     bytes: int | None  # of the text they spell
-    stderr: (
-        float | None
-    )  # of the loss, over windows; neighbouring ones are not independent, so it is on the small side. None: only one window
+    # of the loss, over windows; a little too small, since neighbouring windows are not independent. None: one window
+    stderr: float | None
 
     @property
     def loss(self) -> float:
@@ -32,9 +36,8 @@ class Perplexity:
 
     @property
     def per_token(self) -> float:
-        return (
-            torch.tensor(self.loss, dtype=torch.float64).exp().item()
-        )  # math.exp refuses the infinity a hopeless model earns
+        # math.exp would raise where a hopeless model has an infinite perplexity
+        return torch.tensor(self.loss, dtype=torch.float64).exp().item()
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -49,10 +52,19 @@ def perplexity(
     inputs: Callable[[Tensor], dict[str, Any]] = lambda tokens: {"input_ids": tokens},
     progress: Update | None = None,
 ) -> Perplexity:
-    """Σ -log p(token | tokens before it in its window) over windows of tokens (B, L+1) and which of the L predictions count (B, L) bool.
+    """Σ -log p(token | tokens before it in its window) over windows.
 
-    `inputs` maps tokens (B, L) on the device to the model's arguments, where position_ids and masks can keep documents apart.
-    `progress(windows done, note)` after each batch.
+    windows: tokens (B, L+1), and which of the L predictions count (B, L) bool.
+    inputs: maps tokens (B, L) on the device to the model's arguments. Position ids and masks can keep documents apart.
+    progress(windows done, note) is called after each batch.
+
+    >>> from types import SimpleNamespace
+    >>> class Uniform(nn.Module):
+    ...     def forward(self, input_ids):
+    ...         return SimpleNamespace(logits=torch.zeros(*input_ids.shape, 256))
+    >>> window = torch.zeros(1, 9, dtype=torch.long), torch.ones(1, 8, dtype=torch.bool)
+    >>> round(perplexity(Uniform(), [window]).per_token)
+    256
     """
     costs: list[Tensor] = []  # (B, 2): nats and predictions of each window
     with evaluating(model):
@@ -68,7 +80,7 @@ def perplexity(
 
 
 def _summary(costs: Tensor, text_bytes: int | None) -> Perplexity:
-    """From nats and predictions of each window (N, 2). The loss is a ratio of two sums, and its error that of a ratio estimator."""
+    """From nats and predictions of each window (N, 2). The loss is a ratio of sums, its error that of such a ratio."""
     nats, counts = costs[costs[:, 1] > 0].unbind(-1)
     n, tokens = len(counts), counts.sum()
     if not n:
@@ -82,25 +94,38 @@ def _summary(costs: Tensor, text_bytes: int | None) -> Perplexity:
 
 
 def log_probabilities(logits: Tensor, places: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-    """log p(target) at each place.   logits (..., V), places: indices (n,) of each leading dimension, targets (n,) -> (n,) float64 on the CPU
+    """log p(target) at each place.   -> (n,) float64 on the CPU
 
-    Softmax in fp32 whatever the logits are in, a few rows at a time; float64, so that sums of many keep their digits.
+    logits: (..., V). places: indices (n,) of each leading dimension. targets: (n,). The softmax is in fp32 whatever
+    the logits are in, a few rows at a time. The result is in float64, so that sums of many keep their digits.
+
+    >>> logits = torch.zeros(2, 5, 4)
+    >>> log_probabilities(logits, (torch.tensor([0, 1]), torch.tensor([4, 2])), torch.tensor([3, 0])).exp()
+    tensor([0.2500, 0.2500], dtype=torch.float64)
     """
     rows = max(1, ENTRIES // logits.shape[-1])
     chunks = zip(*(index.split(rows) for index in (*places, targets)), strict=True)
-    found = [
+    parts = [
         -nn.functional.cross_entropy(logits[tuple(at)].float(), target, reduction="none").cpu()
         for *at, target in chunks
     ]
-    result = torch.cat(found).double()
-    if result.isnan().any():
+    logs = torch.cat(parts).double()
+    if logs.isnan().any():
         raise UserError("the model's logits are NaN: evaluate an earlier checkpoint, or in a wider dtype")
-    return result
+    return logs
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards every module has its own mode back."""
+    """Eval mode without gradients; afterwards every module has its own mode back.
+
+    >>> model = nn.Dropout()
+    >>> with evaluating(model):
+    ...     model.training, torch.is_grad_enabled()
+    (False, False)
+    >>> model.training
+    True
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -14,7 +14,7 @@ from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.measure.sample import sample
 
-EXACT_NODES = 200  # up to here all quadruples take about a second, whatever the metric
+EXACT_NODES = 200  # up to so many, all quadruples take about a second in any metric
 PAIRS, EARLIER = 256, 1024  # pairs against pairs at once: 2 MB in float64, which stays in cache
 QUADRUPLES = 2**18  # sampled at once
 SOURCES = 64  # searches of the graph at once: 21 MB on WordNet
@@ -25,17 +25,20 @@ class Delta:
     """max (S1 - S2)/2 over quadruples, with S1 >= S2 >= S3 the three sums of opposite distances.
 
     0: a tree. At most ln 2/√c: the hyperbolic plane of curvature -c. Grows with the diameter: flat space.
+
+    >>> Delta(delta=0.5, diameter=4.0, quadruples=1, exact=True).relative
+    0.25
     """
 
     delta: float
     diameter: float
     quadruples: int
     exact: bool  # no quadruple of the nodes given is worse; else δ is a lower bound
-    share: float = 1.0  # of the graph's nodes, those in its largest component: only that one is measured
+    share: float = 1.0  # share of the graph's nodes in its largest component, the only one measured
 
     @property
     def relative(self) -> float:
-        """2δ/diameter, free of scale: 0 a tree, 1 the worst metric."""
+        """2δ/diameter, free of scale: 0 for a tree, 1 for the worst metric."""
         return 2 * self.delta / self.diameter if self.diameter else 0.0
 
 
@@ -48,9 +51,15 @@ def delta(
     samples: int = 1_000_000,
     seed: int = 0,
 ) -> Delta:
-    """δ of a graph's path lengths, or of points (N, d) on a manifold (Euclidean unless told), among at most `nodes` nodes, drawn by `seed`.
+    """δ of a graph's path lengths, or of points (N, d) on a manifold, by default Euclidean.
 
-    exact=None: all quadruples up to 200 nodes, `samples` random ones beyond. A disconnected graph is measured on its largest component (`share`).
+    It is taken among at most `nodes` nodes, drawn by `seed`. A disconnected graph is measured on its largest component.
+    exact=None: all quadruples up to 200 nodes, `samples` random ones beyond.
+
+    >>> path = Graph(["a", "b", "c", "d", "e"], [(0, 1), (1, 2), (2, 3), (3, 4)])
+    >>> square = Graph(["a", "b", "c", "d"], [(0, 1), (1, 2), (2, 3), (3, 0)], directed=False)
+    >>> delta(path).delta, delta(square).delta
+    (0.0, 1.0)
     """
     if isinstance(source, Graph):
         component = _largest_component(source)
@@ -58,7 +67,8 @@ def delta(
         distances, share = _path_lengths(source, sample(component, nodes, seed)), len(component) / len(source)
     else:
         _require_four(len(source))
-        distances, share = _distances(source[sample(np.arange(len(source)), nodes, seed)], manifold or Euclidean()), 1.0
+        points = source[sample(np.arange(len(source)), nodes, seed)]
+        distances, share = _distances(points, manifold or Euclidean()), 1.0
     if exact or (exact is None and len(distances) <= EXACT_NODES):
         return replace(delta_exact(distances), share=share)
     return replace(delta_sampled(distances, samples, torch.Generator().manual_seed(seed)), share=share)
@@ -68,8 +78,11 @@ def delta(
 def delta_exact(distances: Tensor) -> Delta:
     """δ over all quadruples of a metric.   (n, n) -> Delta
 
-    Pairs by decreasing distance, each against the earlier ones (Cohen, Coudert, Lancin 2015): 2δ(a,b,c,d) <= min(ab, cd) ends the search early.
-    O(n⁴) in the worst case, a metric close to a tree's without being one.
+    Pairs by decreasing distance, each against the earlier ones (Cohen, Coudert, Lancin 2015). Because
+    2δ(a,b,c,d) <= min(ab, cd), the search ends early. The worst case, O(n⁴), is a metric close to a tree's.
+
+    >>> delta_exact((torch.arange(5.0) - torch.arange(5.0)[:, None]).abs())  # five points on a line
+    Delta(delta=0.0, diameter=4.0, quadruples=5, exact=True, share=1.0)
     """
     distances = _checked(distances)
     a, b = _far_apart(distances).nonzero(as_tuple=True)
@@ -80,10 +93,7 @@ def delta_exact(distances: Tensor) -> Delta:
         if length[i] <= twice:
             break
         now = slice(i, i + PAIRS)
-        to_a, to_b = (
-            distances[:, a[now]],
-            distances[:, b[now]],
-        )  # (n, pairs): gathering whole rows of it is a plain copy
+        to_a, to_b = distances[:, a[now]], distances[:, b[now]]  # (n, pairs): gathering whole rows is a plain copy
         for j in range(0, min(i + PAIRS, len(length)), EARLIER):
             c, d = a[j : j + EARLIER], b[j : j + EARLIER]
             others = torch.maximum(to_a[c].add_(to_b[d]), to_a[d].add_(to_b[c]))
@@ -94,7 +104,12 @@ def delta_exact(distances: Tensor) -> Delta:
 
 @torch.no_grad()
 def delta_sampled(distances: Tensor, samples: int = 1_000_000, generator: torch.Generator | None = None) -> Delta:
-    """δ over random quadruples: a lower bound of the exact one.   (n, n) -> Delta"""
+    """δ over random quadruples: a lower bound of the exact one.   (n, n) -> Delta
+
+    >>> square = torch.tensor([[0, 1, 2, 1], [1, 0, 1, 2], [2, 1, 0, 1], [1, 2, 1, 0]])
+    >>> delta_sampled(square, samples=1000, generator=torch.Generator().manual_seed(0)).delta
+    1.0
+    """
     distances = _checked(distances)
     twice = 0.0
     for done in range(0, samples, QUADRUPLES):
@@ -107,7 +122,10 @@ def delta_sampled(distances: Tensor, samples: int = 1_000_000, generator: torch.
 
 
 def _far_apart(distances: Tensor) -> Tensor:
-    """Pairs a < b that no c prolongs, ac = ab + bc or cb = ca + ab: moving b out to c adds bc to S1, at most bc to S2 and S3.   (n, n) -> (n, n)"""
+    """Pairs a < b that no c prolongs, by ac = ab + bc or cb = ca + ab.   (n, n) -> (n, n) bool
+
+    Other pairs need no look: moving b out to c adds bc to S1, and at most bc to S2 and S3.
+    """
     kept = torch.stack([~((row[:, None] + distances == row) & (row > row[:, None])).any(1) for row in distances])
     return (kept & kept.T).triu(1)
 
@@ -139,6 +157,6 @@ def _path_lengths(graph: Graph, nodes: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def _distances(points: Tensor, manifold: Manifold) -> Tensor:
-    """Row by row with `dist`: `pairwise` has a noise floor that grows with the radius, as δ does not.   (n, d) -> (n, n)"""
+    """All distances, row by row with `dist`: the noise of `pairwise` grows with the radius, δ does not.   -> (n, n)"""
     points = points.double()
     return torch.stack([manifold.dist(point, points) for point in points])

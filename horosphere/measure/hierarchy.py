@@ -1,4 +1,4 @@
-"""Does a classifier know how its classes are related? The places of classes beside their parents' and siblings'."""
+"""Does a classifier know how its classes are related? Distances of classes to their parents and siblings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from horosphere.data.classes import ClassTree
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Manifold
 
-# -- places -----------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class ClassDistances:
-    """Mean distances of the points of classes. In a good hierarchy parent < sibling < stranger."""
+    """Mean distances of classes. In a good hierarchy parent < sibling < stranger. NaN where there is no such pair."""
 
     parent: float  # of a class and its parent
-    sibling: float  # of two classes with one parent; NaN where there are none, as for strangers
+    sibling: float  # of two classes with one parent
     stranger: float  # of two classes with different parents
 
 
@@ -28,7 +26,12 @@ class ClassDistances:
 def class_distances(points: Tensor, tree: ClassTree, manifold: Manifold | None = None) -> ClassDistances:
     """Are classes near their parents and their siblings?   (M, d) or (K, d) -> ClassDistances
 
-    Of classes alone (K, d), a parent's point is the midpoint of its children's. The manifold is flat space by default.
+    Where only classes have points (K, d), a parent's point is the midpoint of its children's. The manifold is flat
+    space by default.
+
+    >>> tree = ClassTree.of_groups([0, 0, 1, 1])
+    >>> class_distances(torch.tensor([[0.0], [1.0], [4.0], [5.0]]), tree)
+    ClassDistances(parent=0.5, sibling=1.0, stranger=4.0)
     """
     manifold = manifold or Euclidean()
     points = points.detach().double()
@@ -50,13 +53,13 @@ def class_distances(points: Tensor, tree: ClassTree, manifold: Manifold | None =
 
 def _with_parents(points: Tensor, tree: ClassTree, manifold: Manifold) -> Tensor:
     """Points for all nodes, from the deepest parents up.   (K, d) -> (M, d)"""
-    found = points.new_zeros(len(tree.parents), points.shape[1])
-    found[: tree.classes] = points
+    places = points.new_zeros(len(tree.parents), points.shape[1])
+    places[: tree.classes] = points
     for node in sorted(range(tree.classes, len(tree.parents)), key=lambda node: -tree.depth[node]):
         children = np.flatnonzero(tree.parents == node)
         if not len(children):
             raise UserError(
                 f"node {node} of the tree has no children and is no class: leave it out, or give a point for each node."
             )
-        found[node] = manifold.midpoint(found[children])
-    return found
+        places[node] = manifold.midpoint(places[children])
+    return places

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from horosphere.data.tokens import TokenFile
     from horosphere.models.helm import HelmForCausalLM
 
-ENTRIES = 2**25  # attention weights in fp32 at once, 128 MB: rows are read in parts that need no more
+ENTRIES = 2**25  # attention weights in fp32 at once, 128 MB
 CHUNK = 2**24  # tokens counted at once
 READ = 32  # rows of held-out text that a run's model reads
 NEIGHBOURS = 10  # that a token is joined to
-EDGES = 300  # whose Ricci curvature is measured: the mean to about ±0.01, in seconds
-SEEN = 10  # a word seen less often is no example of anything
+EDGES = 300  # edges whose Ricci curvature is measured: gives the mean to about ±0.01, in seconds
+SEEN = 10  # a word seen less often is no good example
 SPACE = "␣"  # how a label shows one
 
 
@@ -41,56 +41,82 @@ SPACE = "␣"  # how a label shows one
 
 @torch.no_grad()
 def token_points(model: HelmForCausalLM) -> tuple[Tensor, Manifold]:
-    """The embeddings as points of the stream's manifold; the slot of the time is no part of them.   -> (V, d)"""
+    """The embeddings as points of the stream's manifold, without the slot of the time.   -> (V, d)"""
     manifold = model.model.manifold
     return manifold.space(model.model.embed_tokens.weight).detach(), manifold
 
 
 def token_counts(tokens: TokenFile, vocab_size: int) -> np.ndarray:
-    """How often each token occurs.   -> (V,) int64"""
+    """How often each token occurs.   -> (V,) int64
+
+    >>> from horosphere.data.tokens import TokenFile
+    >>> tokens = TokenFile(np.array([0, 2, 2, 1]), bos=0, vocab_size=4, text_bytes=3, documents=1)
+    >>> token_counts(tokens, 4)
+    array([1, 1, 2, 0])
+    """
     counts = np.zeros(vocab_size, np.int64)
     for start in range(0, len(tokens), CHUNK):
-        found = np.bincount(tokens.tokens[start : start + CHUNK])
-        if len(found) > vocab_size:
+        part = np.bincount(tokens.tokens[start : start + CHUNK])
+        if len(part) > vocab_size:
             raise UserError(
-                f"the text holds token {len(found) - 1}, and the model knows {vocab_size}: use the tokenizer the model was trained with"
+                f"the text holds token {len(part) - 1}, and the model knows {vocab_size}: "
+                "use the tokenizer the model was trained with"
             )
-        counts[: len(found)] += found
+        counts[: len(part)] += part
     return counts
 
 
 def token_labels(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[str]:
-    """What each token spells, in one line that shows spaces; nothing for tokens the tokenizer does not have.   -> (V,)"""
+    """What each token spells, in one line that shows spaces; "" for tokens the tokenizer does not have.   -> V labels
+
+    >>> from horosphere.data.tokenizer import train_tokenizer
+    >>> labels = token_labels(train_tokenizer(["the cat"], vocab_size=257), 258)
+    >>> len(labels), labels[0], labels[-1]
+    (258, '<|endoftext|>', '')
+    """
     known = min(len(tokenizer), vocab_size)
     spelled = [tokenizer.decode([i]).replace(" ", SPACE) for i in range(known)]
     return [text if text.isprintable() else repr(text)[1:-1] for text in spelled] + [""] * (vocab_size - known)
 
 
-def word_examples(found: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:
-    """The n words nearest to the origin and the n farthest, as indices: tokens that begin a word, of two letters or more, seen so often."""
+def word_examples(radius: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:
+    """The n words nearest to the origin and the n farthest, as indices.
+
+    A word is a token that begins with a space, has two letters or more, and was seen at least `seen` times.
+
+    >>> radius = TokenRadius(np.array([3.0, 1.0, 2.0]), np.array([20, 30, 40]), correlation=0.0, bins=[])
+    >>> word_examples(radius, ["␣lynx", "␣the", "ing"], n=1)
+    ([1], [0])
+    """
     is_word = np.array([label.startswith(SPACE) and len(label) > 2 and label[1:].isalpha() for label in labels])
-    near, far = replace(found, counts=np.where(is_word, found.counts, 0)).examples(
-        [str(i) for i in range(len(labels))], n, seen
-    )
+    words = replace(radius, counts=np.where(is_word, radius.counts, 0))
+    near, far = words.examples([str(i) for i in range(len(labels))], n, seen)
     return [int(i) for i in near], [int(i) for i in far]
 
 
 @torch.no_grad()
 def flat_noise(points: Tensor, manifold: Manifold, seed: int = 0) -> Tensor:
-    """Gaussian noise in flat space, as many points and as wide in each principal direction.   (N, d) -> (N, min(N, d)) float64
+    """Gaussian noise in flat space: as many points, and as wide in each principal direction.
 
-    randn · σ/√N with σ the singular values of the centred `lower` of the points.
+    (N, d) -> (N, min(N, d)) float64: randn · σ/√N with σ the singular values of the centred `lower` of the points.
+
+    >>> flat_noise(torch.eye(3), Euclidean()).shape
+    torch.Size([3, 3])
     """
     coordinates = manifold.lower(points.double()).cpu()
     spread = torch.linalg.svdvals(coordinates - coordinates.mean(0)) / len(points) ** 0.5
-    return (
-        torch.randn(len(points), len(spread), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        * spread
-    )
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(points), len(spread), generator=generator, dtype=torch.float64) * spread
 
 
 def ricci_beside_noise(points: Tensor, manifold: Manifold, seed: int = 0, **options: Any) -> tuple[Ricci, Ricci]:
-    """`point_ricci` of the points, and of `flat_noise` with their spread: only the difference says something.   (N, d) -> Ricci, Ricci"""
+    """`point_ricci` of the points (N, d), and of `flat_noise` with their spread. Only the difference says something.
+
+    >>> points = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    >>> ricci, noise = ricci_beside_noise(points, Euclidean(), neighbours=5)
+    >>> abs(ricci.mean - noise.mean) < 0.1  # these points are flat noise themselves
+    True
+    """
     noise = flat_noise(points, manifold, seed)
     return point_ricci(points, manifold, seed=seed, **options), point_ricci(noise, Euclidean(), seed=seed, **options)
 
@@ -110,21 +136,25 @@ class ExpertCurvature:
 
 @dataclass(frozen=True, eq=False)
 class LanguageStats:
-    """What a model does with a text. None or empty where the model has no such part: a dense one no experts, a flat one no curvature."""
+    """What a model does with a text.
+
+    A field is None or empty where the model has no such part: a dense one has no experts, a flat one no curvature.
+    """
 
     length: int  # of the rows it read
     attention_distance: Tensor  # (layers, H) tokens back
     expert_load: ExpertLoad | None  # of the layers below
     expert_layers: list[int]  # that have experts
     curvatures: list[ExpertCurvature]  # of the layers that learn them
-    temperature: Tensor | None  # (layers,) τ/√n: at 1 where it started
-    residual: Tensor | None  # (layers, 2) weight of the attention's and of the feed-forward's output, from 1
+    temperature: Tensor | None  # (layers,) τ/√n; starts at 1
+    residual: Tensor | None  # (layers, 2) weights of the attention's and of the feed-forward's output; start at 1
 
 
 def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = None) -> LanguageStats:
-    """Let the model read token rows (B, T), and watch. One layer's attention weights are in memory at a time, of as many rows as ENTRIES allows.
+    """Let the model read token rows (B, T), and watch.
 
-    `progress(rows read, note)` after each part.
+    One layer's attention weights are in memory at a time, of as many rows as ENTRIES allows.
+    progress(rows read, note) is called after each part.
     """
     if tokens.dim() != 2 or not len(tokens) or tokens.shape[1] < 2:
         raise UserError(f"give rows of tokens (B, T) with T at least 2; these have shape {tuple(tokens.shape)}.")
@@ -145,10 +175,8 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
             if progress:
                 progress(done, "reading")
     temperatures = [block.self_attn.temperature.log for block in blocks]
-    after = [
-        *(block.input_residual for block in blocks[1:]),
-        model.model.output_residual,
-    ]  # what joins each block's feed-forward
+    # the feed-forward of a block joins the stream in the next block, or at the end
+    after = [*(block.input_residual for block in blocks[1:]), model.model.output_residual]
     residuals = [
         weight
         for block, last in zip(blocks, after, strict=True)
@@ -159,14 +187,14 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
         attention_distance=back,
         expert_load=expert_load(torch.stack(counts)) if counts else None,
         expert_layers=list(mixtures),
-        curvatures=[found for layer, mixture in mixtures.items() if (found := _curvature(mixture, layer))],
+        curvatures=[c for c in (_curvature(mixture, layer) for layer, mixture in mixtures.items()) if c],
         temperature=None if None in temperatures else torch.cat(temperatures).detach().exp().cpu(),
         residual=None if None in residuals else torch.cat(residuals).detach().cpu().view(-1, 2),
     )
 
 
 class _Watch(TorchFunctionMode):
-    """Takes how far heads look back from the queries and keys of every call of torch's attention. How a layer makes them is its own affair."""
+    """Notes how far heads look back, from the queries and keys of every call of torch's attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,8 +227,8 @@ def _decisions(routers: Sequence[Router]) -> Iterator[list[Tensor]]:
     counts = [torch.zeros(len(router.weight), dtype=torch.int64) for router in routers]
 
     def watch(router: Router, count: Tensor) -> Any:
-        def add(module: nn.Module, given: Any, found: tuple[Tensor, Tensor, Tensor]) -> None:
-            count.add_(torch.bincount(found[1].flatten().cpu(), minlength=len(count)))
+        def add(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor, Tensor]) -> None:
+            count.add_(torch.bincount(outputs[1].flatten().cpu(), minlength=len(count)))
 
         return router.register_forward_hook(add)
 
@@ -228,7 +256,7 @@ def _curvature(mixture: MixtureOfExperts, layer: int) -> ExpertCurvature | None:
 
 @dataclass(frozen=True, eq=False)
 class TokenStudy:
-    """A model under every instrument, and its twins, by name, under those that compare."""
+    """A model under every instrument, and its twins under those that compare, by name."""
 
     labels: list[str]  # of tokens
     radius: dict[str, TokenRadius]
@@ -238,14 +266,14 @@ class TokenStudy:
 
     @property
     def name(self) -> str:
-        """Of the model studied, the first."""
+        """The name of the model studied, the first."""
         return next(iter(self.radius))
 
     def rows(self) -> list[list[str]]:
         """Names and findings, for a table."""
         radius, stats = self.radius[self.name], self.stats[self.name]
         seen = radius.radius[radius.counts > 0]
-        near, far = (", ".join(self.labels[i] for i in found) for found in word_examples(radius, self.labels, 8))
+        near, far = (", ".join(self.labels[i] for i in words) for words in word_examples(radius, self.labels, 8))
         rows = [
             ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the text"],
             ["radius", f"mean {seen.mean():.3f}, from {seen.min():.3f} to {seen.max():.3f}"],
@@ -266,11 +294,10 @@ class TokenStudy:
             rows.append(
                 [f"layer {layer} looks back", f"{back.mean():.1f} tokens, heads {back.min():.1f} to {back.max():.1f}"]
             )
-        for found in stats.curvatures:
-            moves = ", ".join(
-                f"{-a:.2f} → {-b:.2f}" for a, b in zip(found.start.tolist(), found.learned.tolist(), strict=True)
-            )
-            rows.append([f"layer {found.layer} curvatures", moves])
+        for curvature in stats.curvatures:
+            pairs = zip(curvature.start.tolist(), curvature.learned.tolist(), strict=True)
+            moves = ", ".join(f"{-start:.2f} → {-learned:.2f}" for start, learned in pairs)
+            rows.append([f"layer {curvature.layer} curvatures", moves])
         if stats.expert_load is not None:
             for layer, shares, dead in zip(
                 stats.expert_layers, stats.expert_load.shares, stats.expert_load.dead.tolist(), strict=True
@@ -278,12 +305,8 @@ class TokenStudy:
                 parts = ", ".join(f"{share:.0%}" for share in shares.tolist())
                 rows.append([f"layer {layer} expert load", parts + (f"; {dead} dead" if dead else "")])
         if stats.temperature is not None:
-            rows.append(
-                [
-                    "attention temperature",
-                    ", ".join(f"{t:.2f}" for t in stats.temperature.tolist()) + "  (by layer; 1 at the start)",
-                ]
-            )
+            temperatures = ", ".join(f"{t:.2f}" for t in stats.temperature.tolist())
+            rows.append(["attention temperature", f"{temperatures}  (by layer; 1 at the start)"])
         if stats.residual is not None:
             weights = ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist())
             rows.append(["residual weights", f"{weights}  (attention/feed-forward by layer; 1 at the start)"])
@@ -300,9 +323,10 @@ def study(
     seed: int = 0,
     progress: Update | None = None,
 ) -> TokenStudy:
-    """Of the first model and its twins, which share a tokenizer: labels and counts (V,) of the tokens, and rows (B, T) for the models to read.
+    """Study the first model, and compare its twins, which share its tokenizer.
 
-    `progress(rows read by all models, note)`.
+    labels and counts: of the V tokens. tokens: rows (B, T) for the models to read. edges: how many have their Ricci
+    curvature measured. progress(rows read by all models, note) is called as they read.
     """
     points, manifold = token_points(next(iter(models.values())))
     seen = np.flatnonzero(counts)
@@ -327,7 +351,13 @@ def study(
 
 
 def first_rows(tokens: TokenFile, length: int) -> Tensor:
-    """The first READ whole windows of a text; of a text shorter than one, all of it.   -> (B, T)"""
+    """The first READ whole windows of a text; of a text shorter than one, all of it.   -> (B, T)
+
+    >>> from horosphere.data.tokens import TokenFile
+    >>> first_rows(TokenFile(np.arange(9), bos=0, vocab_size=9, text_bytes=9, documents=1), length=4)
+    tensor([[0, 1, 2, 3],
+            [4, 5, 6, 7]])
+    """
     from horosphere.data.tokens import windows_in_order
 
     rows, counted = next(windows_in_order(tokens, min(length, len(tokens) - 1), READ))

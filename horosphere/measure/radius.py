@@ -1,4 +1,4 @@
-"""How far from the origin an embedding puts its points: in a good one, general things are near and specific ones far."""
+"""How far from the origin points lie. In a good embedding general things are near and specific ones far."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ class Radius:
 
 
 def radius(points: Tensor, manifold: Manifold) -> Radius:
-    """Distances from the origin, d(0, x).   (N, d) -> Radius"""
+    """Distances from the origin, d(0, x).   (N, d) -> Radius
+
+    >>> from horosphere.geometry import Euclidean
+    >>> radius(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), Euclidean())
+    Radius(mean=3.0, std=2.0, min=1.0, median=3.0, max=5.0)
+    """
     r = _radii(points, manifold)
     return Radius(
         mean=float(r.mean()), std=float(r.std()), min=float(r.min()), median=float(np.median(r)), max=float(r.max())
@@ -32,14 +37,24 @@ def radius(points: Tensor, manifold: Manifold) -> Radius:
 
 
 def radius_by_group(points: Tensor, manifold: Manifold, groups: np.ndarray | Tensor) -> dict[int, float]:
-    """Mean distance from the origin of each group, such as of each depth.   (N, d), (N,) -> {group: mean}"""
+    """Mean distance from the origin of each group, for example of each depth.   (N, d), (N,) -> {group: mean}
+
+    >>> from horosphere.geometry import Euclidean
+    >>> radius_by_group(torch.tensor([[0.0], [1.0], [-3.0]]), Euclidean(), np.array([0, 1, 1]))
+    {0: 0.0, 1: 2.0}
+    """
     names, group, sizes = np.unique(_labels(groups, points), return_inverse=True, return_counts=True)
     sums = np.bincount(group, weights=_radii(points, manifold))
     return dict(zip(names.tolist(), (sums / sizes).tolist(), strict=True))
 
 
 def depth_correlation(points: Tensor, manifold: Manifold, depth: np.ndarray | Tensor) -> float:
-    """Spearman's rank correlation of depth with distance from the origin, -1 to 1.   (N, d), (N,) -> float"""
+    """Spearman's rank correlation of depth with distance from the origin, -1 to 1.   (N, d), (N,) -> float
+
+    >>> from horosphere.geometry import Euclidean
+    >>> round(depth_correlation(torch.tensor([[0.0], [1.0], [-3.0]]), Euclidean(), np.array([0, 1, 2])), 3)
+    1.0
+    """
     from scipy.stats import spearmanr
 
     depth, r = _labels(depth, points), _radii(points, manifold)

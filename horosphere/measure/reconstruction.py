@@ -13,10 +13,9 @@ from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.measure.sample import sample
 
-ENTRIES = (
-    2**20
-)  # distances at once, 8 MB in float64, which stays in cache; ten times that when nothing is near what it should be near
-GPU_ENTRIES = 2**24  # wider there: a kernel launch costs more than the cache saves
+# distances at once: 8 MB in float64, which stays in cache, and ten times that for an embedding that learned nothing
+ENTRIES = 2**20
+GPU_ENTRIES = 2**24  # more on a GPU: a kernel launch costs more than the cache saves
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Reconstruction:
 
     mean_rank: float
     map: float
-    nodes: int  # that were evaluated
+    nodes: int  # how many were evaluated
 
 
 @torch.no_grad()
@@ -46,14 +45,18 @@ def reconstruction(
     rank(u,v) = 1 + W, averaged over pairs;   AP(u) = mean over v of R/(R + W), averaged over nodes.
     A tie with an unrelated node counts against, as in scikit-learn: points that all coincide must not look perfect.
 
-    nodes: evaluate these only, or that many drawn by `seed`; those without relations are left out. block: nodes at once.
-    In float64, by one matrix product a block and `dist` for the near ones.
+    nodes: evaluate these only, or that many drawn by `seed`. Those without relations are left out.
+    block: nodes evaluated at once, in float64, by one matrix product, and `dist` for the near ones.
+
+    >>> from horosphere.geometry import Euclidean
+    >>> points = torch.tensor([[0.0], [1.0], [3.0]])  # 2 is related to 0, but 1 is nearer
+    >>> reconstruction(points, Euclidean(), np.array([(0, 1), (2, 0)]))
+    Reconstruction(mean_rank=1.5, map=0.75, nodes=2)
     """
     points = points.to(device=device, dtype=torch.float64)
     subject, target = _pairs(relations, len(points))
-    starts = torch.searchsorted(
-        subject, torch.arange(len(points) + 1)
-    )  # relations of u: target[starts[u]:starts[u + 1]]
+    # the relations of u are target[starts[u]:starts[u + 1]]
+    starts = torch.searchsorted(subject, torch.arange(len(points) + 1))
     chosen = _choose(starts.diff().nonzero()[:, 0], nodes, seed)
     block = block or max(1, (GPU_ENTRIES if points.is_cuda else ENTRIES) // len(points))
     ranks = precisions = torch.zeros((), dtype=torch.float64, device=points.device)
@@ -66,9 +69,8 @@ def reconstruction(
         rows, row, related, sizes = (index.to(points.device) for index in (rows, row, related, sizes))
         rank, precision = _rank_block(points, manifold, rows, row, related)
         ranks = ranks + rank.sum()
-        precisions = (
-            precisions + (torch.zeros_like(sizes, dtype=precision.dtype).index_add_(0, row, precision) / sizes).sum()
-        )
+        totals = torch.zeros_like(sizes, dtype=precision.dtype).index_add_(0, row, precision)
+        precisions = precisions + (totals / sizes).sum()
         count += len(row)
         if progress:
             progress(i + len(rows), len(chosen))
@@ -78,17 +80,19 @@ def reconstruction(
 def _rank_block(
     points: Tensor, manifold: Manifold, rows: Tensor, row: Tensor, related: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.   (N, d), (B,), (P,), (P,) -> (P,), (P,)
+    """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.
 
+    (N, d), (B,), (P,), (P,) -> (P,), (P,)
     rows: the node that each row belongs to. row (sorted, every row at least once), related: the P pairs.
-    Nodes beyond a row's farthest relation change nothing. One matrix product finds the few that may be before it, `dist` decides: the
-    product alone cannot order neighbours far from the origin. No row is sorted.
+    Nodes beyond a row's farthest relation change nothing. One matrix product finds the few that may be before it, and
+    `dist` decides: the product alone cannot order neighbours far from the origin. No row is sorted.
     """
     here = torch.arange(len(rows), device=rows.device)
     length = manifold.dist(points[rows[row]], points[related])
     if not length.sum().isfinite():
         raise UserError(
-            "some distances are inf or nan: the embedding diverged, or touches the boundary of its ball. Lower the learning rate."
+            "some distances are inf or nan: the embedding diverged, or touches the boundary of its ball. "
+            "Lower the learning rate."
         )
     farthest = length.new_zeros(len(rows)).scatter_reduce_(0, row, length, "amax")
     near = manifold.pairwise(points[rows], points) <= manifold.pairwise_reach(points[rows], points, farthest)[:, None]
@@ -101,8 +105,8 @@ def _rank_block(
         ]
     )
 
-    # (row, distance) as one integer: a distance is the number of relations in the whole block that are closer. That orders it exactly against
-    # every relation of its row, which is all we ask; a node beyond all of them counts for none.
+    # (row, distance) becomes one integer: a distance is the number of relations in the whole block that are closer.
+    # That orders it exactly against every relation of its row; a node beyond all of them counts for none.
     levels, width = length.sort().values, len(length) + 1
     order = (row * width + torch.searchsorted(levels, length)).sort().values
     before = other_length <= farthest[other_row]
@@ -116,11 +120,12 @@ def _rank_block(
 
 
 def _pairs(relations: np.ndarray | Tensor, n: int) -> Tensor:
-    """Sorted, each once, none of a node with itself.   (P, 2) -> (2, P')"""
+    """The relations, sorted, each once, without those of a node with itself.   (P, 2) -> (2, P')"""
     pairs = torch.as_tensor(relations).cpu()
     if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
         raise UserError(
-            f"a relation names node {int(pairs.max())}, but there are {n} points. Give the graph these points were trained on."
+            f"a relation names node {int(pairs.max())}, but there are {n} points. "
+            "Give the graph these points were trained on."
         )
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     code = (pairs[:, 0] * n + pairs[:, 1]).unique()

@@ -1,4 +1,4 @@
-"""Ollivier's Ricci curvature: do the neighbours of two neighbours lie closer together than the two do, or farther apart?"""
+"""Ollivier's Ricci curvature: are the neighbours of two neighbours closer together than the two, or farther apart?"""
 
 from __future__ import annotations
 
@@ -59,8 +59,14 @@ def ollivier_ricci(
 ) -> Ricci:
     """Curvature of at most `edges` edges, drawn by `seed` (None: of all), of a graph or a symmetric adjacency (N, N).
 
-    m_x: `laziness` at x, the rest spread evenly over the neighbours of x, whatever the direction of edges. W₁: the exact cost of moving m_x to m_y.
-    Distances count edges; with `lengths` they add up the entries of the adjacency.
+    m_x has the mass `laziness` at x and the rest spread evenly over the neighbours of x, whatever the direction of
+    edges. W₁ is the exact cost of moving m_x to m_y. Distances count edges; with `lengths` they add up the entries of
+    the adjacency.
+
+    >>> triangle = Graph(["a", "b", "c"], [(0, 1), (1, 2), (2, 0)], directed=False)
+    >>> tree = Graph(["root", "a", "b", "c", "aa", "ab"], [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)])
+    >>> ollivier_ricci(triangle).mean, ollivier_ricci(tree).curvature.round(3)
+    (0.5, array([-0.667,  0.   ,  0.   ,  0.   ,  0.   ]))
     """
     if not 0 <= laziness < 1:
         raise UserError(
@@ -88,54 +94,59 @@ def point_ricci(
     lengths: bool = False,
     seed: int = 0,
 ) -> Ricci:
-    """Curvature of the graph that joins each of at most `nodes` points (N, d), drawn by `seed`, to its nearest `neighbours` among them.
+    """Curvature of the graph that joins points (N, d) to their nearest `neighbours`, among at most `nodes` of them.
 
-    An edge needs one end only that counts the other among its nearest. Distances count edges; with `lengths` they follow the manifold's along them.
-    The sign alone says nothing of hierarchy: the neighbours of two points in many dimensions have few neighbours in common, so that flat noise,
-    and even a sphere, is negative too. Compare with `Euclidean().random` of the same shape.
+    Two points are joined if one of them is among the other's nearest. Distances count edges; with `lengths` they add
+    up distances on the manifold. `seed` draws the points and the edges.
+    The sign alone says nothing of hierarchy. Two points in many dimensions have few neighbours in common, so flat
+    noise, and even a sphere, is negative too. Compare with `Euclidean().random` of the same shape.
+
+    >>> from horosphere.geometry import Euclidean
+    >>> points = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    >>> point_ricci(points, Euclidean(), neighbours=5).mean < 0
+    True
     """
     from scipy.sparse import csr_array
 
     chosen = sample(np.arange(len(points)), nodes, seed)
     if not 0 < neighbours < len(chosen):
         raise UserError(
-            f"{neighbours} neighbours among {len(chosen)} points: give at least 1 neighbour, and more points than neighbours."
+            f"{neighbours} neighbours among {len(chosen)} points: "
+            "give at least 1 neighbour, and more points than neighbours."
         )
     nearest, length = _nearest(points[torch.from_numpy(chosen)].double(), manifold, neighbours)
     if lengths and not length.all():
         raise UserError(
-            "some points coincide, and an edge of length 0 has no curvature. Drop the copies, or count edges (lengths=False)."
+            "some points coincide, and an edge of length 0 has no curvature. "
+            "Drop the copies, or count edges (lengths=False)."
         )
     entries = length.ravel() if lengths else np.ones(nearest.size)
-    directed = csr_array(
-        (entries, (np.repeat(np.arange(len(chosen)), neighbours), nearest.ravel())), shape=(len(chosen),) * 2
-    )
-    found = ollivier_ricci(directed.maximum(directed.T), edges=edges, laziness=laziness, lengths=lengths, seed=seed)
-    return Ricci(chosen[found.edges], found.curvature, found.sampled)
+    places = np.repeat(np.arange(len(chosen)), neighbours), nearest.ravel()
+    directed = csr_array((entries, places), shape=(len(chosen),) * 2)
+    ricci = ollivier_ricci(directed.maximum(directed.T), edges=edges, laziness=laziness, lengths=lengths, seed=seed)
+    return Ricci(chosen[ricci.edges], ricci.curvature, ricci.sampled)
 
 
-# -- one edge ----------------------------------------------------------------------------------------------------------
+# -- one edge ---------------------------------------------------------------------------------------------------------
 
 
 def _curvature(adjacency: csr_array, x: int, y: int, laziness: Fraction, lengths: bool) -> float:
     indices, indptr = adjacency.indices, adjacency.indptr
-    x, y = sorted((x, y), key=lambda node: indptr[node + 1] - indptr[node])  # y is the hub, if one is: see _transport
+    x, y = sorted((x, y), key=lambda node: indptr[node + 1] - indptr[node])  # y has more neighbours: see _transport
     to_x, to_y = (slice(indptr[node], indptr[node + 1]) for node in (x, y))
     sizes = (1, len(indices[to_x]), 1, len(indices[to_y]))
-    units = lcm(*sizes) * laziness.denominator  # in these every mass is a whole number
+    units = lcm(*sizes) * laziness.denominator  # every mass is a whole number of units
     stay, go = float(units * laziness), float(units * (1 - laziness))
     nodes, place = np.unique(np.concatenate([[x], indices[to_x], [y], indices[to_y]]), return_inverse=True)
-    excess = np.bincount(
-        place, np.repeat([stay, go / sizes[1], -stay, -go / sizes[3]], sizes)
-    )  # what m_x and m_y share stays
+    # m_x - m_y: the mass they share stays where it is
+    excess = np.bincount(place, np.repeat([stay, go / sizes[1], -stay, -go / sizes[3]], sizes))
     give, take = excess > ROUNDING * units, excess < -ROUNDING * units
     if not give.any():
         return 1.0
     supply, demand, sources, targets = excess[give], -excess[take], nodes[give], nodes[take]
     if lengths:
-        limit = (adjacency.data[to_x].max() + adjacency.data[to_y].max() + adjacency[x, y]) * (
-            1 + ROUNDING
-        )  # the way by x and y
+        way = adjacency.data[to_x].max() + adjacency.data[to_y].max() + adjacency[x, y]  # by x and y
+        limit = way * (1 + ROUNDING)
         distance, cost = _paths(adjacency, [x], [y], limit).item(), _paths(adjacency, sources, targets, limit)
     else:
         distance, cost = 1.0, _hops(adjacency, sources, targets)
@@ -145,7 +156,7 @@ def _curvature(adjacency: csr_array, x: int, y: int, laziness: Fraction, lengths
 
 
 def _hops(adjacency: csr_array, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Between different nodes near x and near y: never more than 3, by way of x and y.   (S,), (T,) -> (S, T)"""
+    """Edges between different nodes near x and near y: never more than 3, by way of x and y.   (S,), (T,) -> (S, T)"""
     rows = adjacency[sources]
     joined, share_neighbour = rows[:, targets].toarray() > 0, (rows @ adjacency[targets].T).toarray() > 0
     return np.where(joined, 1.0, np.where(share_neighbour, 2.0, 3.0))
@@ -175,11 +186,13 @@ def _assign(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray) -> float:
 
 
 def _transport(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray, last: np.ndarray) -> float:
-    """Least cost of moving supply to demand, by what is saved over the way by y, whose last step is given.   (S, T), (S,), (T,), (T,) -> float
+    """Least cost of moving supply to demand: the cost of going by y, less what direct ways save.
 
-    With detour_ij = first_i + last_j >= cost_ij: Σ supply·first + Σ demand·last - max Σ f_ij saved_ij, saved = detour - cost, over f >= 0 that ask
-    no more than there is. Solved as its dual, min supply·p + demand·q over p, q >= 0 with p_i + q_j >= saved_ij: S + T variables, and a
-    constraint only for pairs that save something; they are few when y is a hub or a bridge.
+    (S, T), (S,), (T,), (T,) -> float.  last: the step from y to each target.
+    With detour_ij = first_i + last_j >= cost_ij and saved = detour - cost, it is
+        Σ supply·first + Σ demand·last - max Σ f_ij saved_ij   over f >= 0 within supply and demand.
+    We solve the dual, min supply·p + demand·q over p, q >= 0 with p_i + q_j >= saved_ij. It has S + T variables, and
+    a constraint only for pairs that save something, which are few when y is a hub or a bridge.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -193,49 +206,47 @@ def _transport(cost: np.ndarray, supply: np.ndarray, demand: np.ndarray, last: n
         pairs = csr_array(
             (-np.ones(len(columns)), columns, np.arange(0, len(columns) + 1, 2)), shape=(len(i), len(mass))
         )
-        solved = linprog(
-            mass / mass.sum(), A_ub=pairs, b_ub=-saved[i, j] / scale, method="highs"
-        )  # its tolerances are absolute
+        # masses and costs are scaled to 1 because the solver's tolerances are absolute
+        solved = linprog(mass / mass.sum(), A_ub=pairs, b_ub=-saved[i, j] / scale, method="highs")
         if not solved.success:
             raise RuntimeError(f"the transport problem of an edge was not solved: {solved.message}")
         price = solved.fun * mass.sum() * scale
     return float(supply @ first + demand @ last - price)
 
 
-# -- the graph ---------------------------------------------------------------------------------------------------------
+# -- the graph --------------------------------------------------------------------------------------------------------
 
 
 def _checked(adjacency: sparray | spmatrix) -> csr_array:
-    """Symmetric, positive, without loops; indices that csgraph need not copy at every call."""
+    """A copy of the adjacency, checked: symmetric, positive, no loops. Its indices are int32, as csgraph wants them."""
     from scipy.sparse import csr_array
 
     if adjacency.shape[0] != adjacency.shape[1]:
-        raise UserError(f"an adjacency is square, and this one has shape {adjacency.shape}.")
-    found = csr_array(adjacency, dtype=np.float64, copy=True)
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    if not (np.isfinite(found.data) & (found.data > 0)).all():
+        raise UserError(f"an adjacency is square, and this has shape {adjacency.shape}.")
+    checked = csr_array(adjacency, dtype=np.float64, copy=True)
+    checked.sum_duplicates()
+    checked.eliminate_zeros()
+    if not (np.isfinite(checked.data) & (checked.data > 0)).all():
         raise UserError(
             "some entries of the adjacency are negative, inf or nan. Give positive lengths, or 1 for each edge."
         )
-    if (loops := found.diagonal().nonzero()[0]).size:
+    if (loops := checked.diagonal().nonzero()[0]).size:
         raise UserError(f"node {loops[0]} has an edge to itself. Set the diagonal of the adjacency to 0.")
-    if (found != found.T).nnz:
+    if (checked != checked.T).nnz:
         raise UserError("the adjacency is not symmetric. Give a.maximum(a.T) to ignore the direction of edges.")
-    found.indices, found.indptr = found.indices.astype(np.int32), found.indptr.astype(np.int32)
-    return found
+    checked.indices, checked.indptr = checked.indices.astype(np.int32), checked.indptr.astype(np.int32)
+    return checked
 
 
 def _nearest(points: Tensor, manifold: Manifold, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest other points of each, and how far they are.   (N, d) -> (N, k), (N, k)
 
-    One matrix product a block finds the few that may be among them, `dist` decides: the product cannot order neighbours far from the origin.
+    One matrix product a block finds the few that may be among them, and `dist` decides: the product cannot order
+    neighbours far from the origin.
     """
-    found = [
-        _nearest_block(points, manifold, rows, k)
-        for rows in torch.arange(len(points)).split(max(1, ENTRIES // len(points)))
-    ]
-    nearest, length = (torch.cat(blocks).cpu().numpy() for blocks in zip(*found, strict=True))
+    rows = torch.arange(len(points)).split(max(1, ENTRIES // len(points)))
+    blocks = [_nearest_block(points, manifold, block, k) for block in rows]
+    nearest, length = (torch.cat(parts).cpu().numpy() for parts in zip(*blocks, strict=True))
     return nearest, length
 
 

@@ -19,7 +19,7 @@ DEAD = 0.01  # an expert is dead below this part of its fair share
 
 @dataclass(frozen=True)
 class FrequencyBin:
-    """Radius of the tokens about as frequent as each other."""
+    """Radius of tokens that are about equally frequent."""
 
     tokens: int
     lowest: int  # count of the rarest
@@ -30,17 +30,22 @@ class FrequencyBin:
 
 @dataclass(frozen=True, eq=False)
 class TokenRadius:
-    """Distance of tokens from the origin, against how often each was seen. In a good embedding frequent, generic tokens are near: correlation < 0."""
+    """Distance of tokens from the origin, against how often each was seen.
+
+    In a good embedding frequent, generic tokens are near: correlation < 0.
+    """
 
     radius: np.ndarray  # (V,)
     counts: np.ndarray  # (V,)
     correlation: float  # Spearman's, of radius with frequency or its logarithm, over tokens seen
-    bins: list[
-        FrequencyBin
-    ]  # a tenth of the tokens seen each, rarest first; equal counts are never parted, so some may be larger, and some missing
+    # about a tenth of the tokens seen each, rarest first; equal counts stay together, so there may be fewer bins
+    bins: list[FrequencyBin]
 
     def examples(self, labels: Sequence[str], n: int = 10, seen: int = 10) -> tuple[list[str], list[str]]:
-        """The n nearest to the origin, nearest first, and the n farthest, farthest first, of tokens seen at least that often."""
+        """The n tokens nearest to the origin, nearest first, and the n farthest, farthest first.
+
+        Only tokens seen at least `seen` times count.
+        """
         if len(labels) != len(self.radius):
             raise UserError(
                 f"{len(labels)} labels for {len(self.radius)} tokens. Give one for each, in the order of the embedding."
@@ -52,7 +57,13 @@ class TokenRadius:
 
 @torch.no_grad()
 def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor) -> TokenRadius:
-    """Distance of each token from the origin, and how it goes with the token's count.   (V, d), (V,) -> TokenRadius"""
+    """Distance of each token from the origin, and how it goes with the token's count.   (V, d), (V,) -> TokenRadius
+
+    >>> from horosphere.geometry import Lorentz
+    >>> radius = token_radius(torch.tensor([[0.1], [0.5], [2.0]]), Lorentz(), np.array([900, 50, 10]))
+    >>> round(radius.correlation, 3), radius.examples(["the", "cat", "lynx"], n=1)
+    (-1.0, (['the'], ['lynx']))
+    """
     from scipy.stats import rankdata, spearmanr
 
     counts = torch.as_tensor(counts).cpu().numpy()
@@ -64,7 +75,8 @@ def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor
     seen, count = radius[counts > 0], counts[counts > 0]
     if not len(seen) or np.ptp(seen) == 0 or np.ptp(count) == 0:
         raise UserError(
-            "the tokens seen all have the same count or the same radius: a correlation needs two different ones of each."
+            "the tokens seen all have the same count or the same radius: "
+            "a correlation needs two different ones of each."
         )
     bin_of = ((rankdata(count) - 0.5) * BINS / len(count)).astype(int)
     bins = [_frequency_bin(seen[bin_of == i], count[bin_of == i]) for i in np.unique(bin_of)]
@@ -77,9 +89,14 @@ def _frequency_bin(radius: np.ndarray, counts: np.ndarray) -> FrequencyBin:
 
 @torch.no_grad()
 def attention_distance(weights: Tensor | Iterable[Tensor], mask: Tensor | None = None) -> Tensor:
-    """How many tokens back each head looks: Σ_j p_ij (i - j), averaged over queries.   (B, H, T, T) of one layer or of each -> (layers, H)
+    """How many tokens back each head looks: Σ_j p_ij (i - j), averaged over queries.   -> (layers, H)
 
-    mask (B, T): true for real tokens; what padding asks is left out. An iterator is read layer by layer, so one layer is in memory at a time.
+    weights: (B, H, T, T), of one layer or of each. An iterator is read layer by layer: one is in memory at a time.
+    mask (B, T): true for real tokens; queries of padding are left out.
+
+    >>> to_the_first = torch.tensor([[1.0, 0, 0], [1, 0, 0], [1, 0, 0]])
+    >>> attention_distance(torch.stack([torch.eye(3), to_the_first])[None])
+    tensor([[0., 1.]])
     """
     layers = [weights] if isinstance(weights, Tensor) else weights
     distances = [_looks_back(layer, mask) for layer in layers]
@@ -89,7 +106,7 @@ def attention_distance(weights: Tensor | Iterable[Tensor], mask: Tensor | None =
 
 
 def _looks_back(weights: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, H, T, T) -> (H,)"""
+    """Mean distance of one layer's heads.   (B, H, T, T) -> (H,)"""
     if weights.dim() != 4 or weights.shape[2] != weights.shape[3]:
         raise UserError(f"attention weights of one layer have shape (B, H, T, T); these have {tuple(weights.shape)}.")
     place = torch.arange(weights.shape[-1], device=weights.device, dtype=torch.float32)
@@ -98,17 +115,18 @@ def _looks_back(weights: Tensor, mask: Tensor | None) -> Tensor:
         return back.mean((0, 2))
     if mask.shape != (weights.shape[0], weights.shape[2]):
         raise UserError(
-            f"a mask of shape {tuple(mask.shape)} for weights {tuple(weights.shape)}: it says of each token (B, T) whether it is real."
+            f"a mask of shape {tuple(mask.shape)} for weights {tuple(weights.shape)}: "
+            "it says of each token (B, T) whether it is real."
         )
     real = mask.to(weights.device).bool()
     if not real.any():
         raise UserError("the mask leaves no token: it is true for the real ones.")
-    return back.where(real[:, None], 0).sum((0, 2)) / real.sum()  # not a product: what padding asks may be nan
+    return back.where(real[:, None], 0).sum((0, 2)) / real.sum()  # not a product: padding may have nan
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertLoad:
-    """How a layer's tokens spread over its experts. Perfect balance: imbalance 1, entropy 1, no dead."""
+    """How a layer's tokens spread over its experts. Perfect balance: imbalance 1, entropy 1, none dead."""
 
     shares: Tensor  # (layers, E), rows add to 1
     imbalance: Tensor  # (layers,) largest share over the mean one, 1 to E
@@ -117,15 +135,22 @@ class ExpertLoad:
 
 
 def expert_load(counts: Tensor) -> ExpertLoad:
-    """How evenly tokens spread over experts, from how many each expert got.   (layers, E) -> ExpertLoad"""
+    """How evenly tokens spread over experts, from how many each expert got.   (layers, E) -> ExpertLoad
+
+    >>> load = expert_load(torch.tensor([[5, 5, 5, 5], [20, 0, 0, 0]]))
+    >>> load.imbalance, load.dead
+    (tensor([1., 4.], dtype=torch.float64), tensor([0, 3]))
+    """
     if counts.dim() != 2 or counts.shape[1] < 2:
         raise UserError(
-            f"counts have shape (layers, experts), with at least 2 experts to share the work; these have {tuple(counts.shape)}."
+            "counts have shape (layers, experts), with at least 2 experts to share the work; "
+            f"these have {tuple(counts.shape)}."
         )
     counts = counts.double()
     if not (counts >= 0).all() or not (counts.sum(1) > 0).all():
         raise UserError(
-            "some layer counted no tokens, or a negative number of them. Count while the model reads at least one batch."
+            "some layer counted no tokens, or a negative number of them. "
+            "Count while the model reads at least one batch."
         )
     shares, experts = counts / counts.sum(1, keepdim=True), counts.shape[1]
     return ExpertLoad(
@@ -138,13 +163,18 @@ def expert_load(counts: Tensor) -> ExpertLoad:
 
 @torch.no_grad()
 def token_cosine(hidden: Tensor) -> float:
-    """Mean cosine between the vectors of two different tokens: 1 when all are aligned, about 0 when they are independent.   (N, d) -> float
+    """Mean cosine between the vectors of two tokens: 1 when all are aligned, about 0 when they are independent.
 
-    (|Σ u_i|² - Σ |u_i|²)/(N (N - 1)) with u = h/|h|, so no pair is visited. A zero vector counts as orthogonal to all.
+    (N, d) -> float: (|Σ u_i|² - Σ |u_i|²)/(N (N - 1)) with u = h/|h|, so no pair is visited. A zero vector counts as
+    orthogonal to all.
+
+    >>> token_cosine(torch.eye(3)), token_cosine(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    (0.0, 1.0)
     """
     if hidden.dim() != 2 or len(hidden) < 2:
         raise UserError(
-            f"a cosine is between two tokens: give vectors (N, d) with N at least 2; these have shape {tuple(hidden.shape)}."
+            f"a cosine is between two tokens: give vectors (N, d) with N at least 2; "
+            f"these have shape {tuple(hidden.shape)}."
         )
     unit = torch.nn.functional.normalize(hidden.double(), dim=1, eps=torch.finfo(torch.float64).tiny)
     return float(unit.sum(0).square().sum() - unit.square().sum()) / (len(unit) * (len(unit) - 1))

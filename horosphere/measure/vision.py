@@ -1,4 +1,4 @@
-"""What a vision model makes of one picture: whom HCFormer clusters with whom, and the tree of parts of Hi-Mapper, ready to be drawn."""
+"""What a vision model makes of one picture, ready to be drawn: HCFormer's clusters, Hi-Mapper's tree of parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from horosphere.models.himapper import Hierarchy, HiMapper
 from horosphere.nn.clustering import ClusterMixer
 
 ANSWERS = 5  # that are told
-MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # at most; of the distance to the farthest point
+MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # most steps; error allowed, as a share of the distance to the farthest point
 
 # -- HCFormer ---------------------------------------------------------------------------------------------------------
 
@@ -27,13 +27,13 @@ class ClusterMap:
     """One level of a mixer over a picture. Lengths are pixels of the picture as the network saw it, down and across."""
 
     stage: int  # from 1
-    level: str  # "windows": all of them share the centres; "patches": every window has its own
+    level: str  # "windows": all windows share the centres; "patches": every window has its own
     geometry: str
-    shares: np.ndarray  # (heads, centres, rows, columns): of each centre in each place; they sum to 1 over centres
+    shares: np.ndarray  # (heads, centres, rows, columns): each centre's share of a place; sums to 1 over centres
     cell: tuple[float, float]  # size of a place
-    seats: np.ndarray  # (S, 2): the middles of the cells that centres are means of
-    seat_centre: np.ndarray  # (S,): which of the centres sits there
-    edges: tuple[np.ndarray, np.ndarray]  # where windows begin: rows, columns
+    seats: np.ndarray  # (S, 2): middles of the cells whose means the centres are
+    seat_centre: np.ndarray  # (S,): the centre of each seat
+    edges: tuple[np.ndarray, np.ndarray]  # rows and columns where windows begin
 
     @property
     def centres(self) -> int:
@@ -41,14 +41,23 @@ class ClusterMap:
 
     @property
     def spread(self) -> np.ndarray:
-        """Over how many centres a place spreads: exp of the entropy of its shares, mean over places.   -> (heads,)"""
+        """How many centres a place spreads over: exp of the entropy of its shares, mean over places.   -> (heads,)"""
         logs = np.log(self.shares, out=np.zeros_like(self.shares), where=self.shares > 0)
         return np.exp(-(self.shares * logs).sum(1)).mean((1, 2))
 
 
 def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:
-    """The last block of every stage, coarse to fine: the last stage first, windows before their patches.   (3, H, W) -> levels"""
-    found = []
+    """The clusters in the last block of every stage, coarse to fine.   (3, H, W) -> levels
+
+    The last stage comes first, and windows before their patches.
+
+    >>> from horosphere.models.hcformer import hcformer_config
+    >>> model = HCFormer(hcformer_config("hcformer-nano-32"))
+    >>> levels = cluster_levels(model, torch.rand(3, 32, 32))
+    >>> [level.stage for level in levels], levels[0].level, levels[0].shares.shape
+    ([4, 3, 2, 2, 1, 1], 'patches', (8, 4, 4, 4))
+    """
+    levels = []
     inside = np.array(image.shape[-2:]) - 0.5  # a map may reach beyond its picture
     for stage, blocks in reversed(list(enumerate(model.cluster_maps(image[None])))):
         stride, assignments = model.config.strides[stage], blocks[-1]
@@ -62,39 +71,22 @@ def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:
             shares, (down, across) = assignments.window[0].double().cpu().numpy(), (stride * window).tolist()
             seats, centre = _seats(size, mixer.window_side, 1)
             seats = np.minimum(stride * seats, inside)
-            found.append(
-                ClusterMap(
-                    stage + 1,
-                    "windows",
-                    model.config.window_geometry,
-                    shares,
-                    (down, across),
-                    seats,
-                    centre,
-                    (rows, columns),
-                )
-            )
+            geometry, cell = model.config.window_geometry, (down, across)
+            levels.append(ClusterMap(stage + 1, "windows", geometry, shares, cell, seats, centre, (rows, columns)))
         shares = assignments.patch[0].double().cpu().numpy()
         seats, centre = _seats(window * mixer.windows, mixer.side, mixer.windows)
         on_map = (seats < size).all(1)
         seats, centre = np.minimum(stride * ((seats[on_map] + half) % size), inside), centre[on_map]
-        found.append(
-            ClusterMap(
-                stage + 1,
-                "patches",
-                model.config.patch_geometry,
-                shares,
-                (stride, stride),
-                seats,
-                centre,
-                (rows, columns),
-            )
-        )
-    return found
+        geometry, cell = model.config.patch_geometry, (stride, stride)
+        levels.append(ClusterMap(stage + 1, "patches", geometry, shares, cell, seats, centre, (rows, columns)))
+    return levels
 
 
 def _seats(extent: np.ndarray, side: int, windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Middles of side x side cells in each of windows x windows, and which centre of its window each is.   -> (S, 2), (S,)"""
+    """Middles of the side x side cells in each of windows x windows, and the centre each belongs to.
+
+    -> (S, 2), (S,)
+    """
     cells = np.arange(side * windows)
     row, column = (grid.ravel() for grid in np.meshgrid(cells, cells, indexing="ij"))
     return (np.stack([row, column], 1) + 0.5) * extent / len(cells), row % side * side + column % side
@@ -104,7 +96,11 @@ def _seats(extent: np.ndarray, side: int, windows: int) -> tuple[np.ndarray, np.
 
 
 def node_names(parents: Tensor) -> list[str]:
-    """A, B, … at the top; A1, A2 for the children of A; A11, A12 for those of A1."""
+    """A, B, … at the top; A1, A2 for the children of A; A11, A12 for those of A1.
+
+    >>> node_names(torch.tensor([2, 2, -1, -1]))
+    ['A1', 'A2', 'A', 'B']
+    """
     names = [""] * len(parents)
     children: dict[int, int] = {}
     for node in range(len(parents) - 1, -1, -1):  # parents have larger numbers than their children
@@ -113,27 +109,35 @@ def node_names(parents: Tensor) -> list[str]:
     for node in range(len(parents) - 1, -1, -1):
         parent = int(parents[node])
         number, children[parent] = children[parent], children[parent] - 1
-        letter = ascii_uppercase[(number - 1) % 26] * ((number + 25) // 26)  # AA behind Z
+        letter = ascii_uppercase[(number - 1) % 26] * ((number + 25) // 26)  # AA follows Z
         names[node] = letter if parent < 0 else f"{names[parent]}{number}"
     return names
 
 
 def branches(parents: Tensor) -> np.ndarray:
-    """Number of the top node above each node, from 0.   (nodes,) -> (nodes,)"""
+    """Number of the top node above each node, from 0.   (nodes,) -> (nodes,)
+
+    >>> branches(torch.tensor([2, 3, -1, -1]))
+    array([0, 1, 0, 1])
+    """
     above = parents.cpu().numpy()
     tops = np.flatnonzero(above < 0)
-    found = np.arange(len(above))
-    while (above[found] >= 0).any():
-        found = np.where(above[found] >= 0, above[found], found)
-    return np.searchsorted(tops, found)
+    node = np.arange(len(above))
+    while (above[node] >= 0).any():
+        node = np.where(above[node] >= 0, above[node], node)
+    return np.searchsorted(tops, node)
 
 
 @torch.no_grad()
 def mean_point(points: Tensor, manifold: Manifold) -> Tensor:
-    """Fréchet mean, where Σ log(mean, x) = 0: the sum of squared distances is least.   (N, d) -> (d,)
+    """Fréchet mean, where Σ log(mean, x) = 0 and the sum of squared distances is least.   (N, d) -> (d,)
 
-    Not the Lorentz centroid: it weighs by cosh of the distance, and one node far out would pull it all the way. Steps are 1/(1 + √c·farthest), the
-    inverse of the largest curvature of that sum.
+    The Lorentz centroid would weigh points by cosh of their distance, so that one far out pulls it all the way.
+    A step is 1/(1 + √c·farthest), the inverse of the largest curvature of that sum.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> mean_point(torch.tensor([[3.0, 0.0], [-3.0, 0.0]]), Lorentz())
+    tensor([0., 0.])
     """
     mean = torch.zeros_like(points[0])
     for _ in range(MEAN_STEPS):
@@ -146,6 +150,7 @@ def mean_point(points: Tensor, manifold: Manifold) -> Tensor:
 
 
 def require_one_image(hierarchy: Hierarchy) -> None:
+    """Refuse the hierarchy of a batch: it is drawn and counted one image at a time."""
     if (count := len(hierarchy.points)) != 1:
         raise UserError(f"a hierarchy of {count} images: take them one by one, model.hierarchy(x[:1])")
 
@@ -155,17 +160,23 @@ class TreeLevel:
     """Means over the nodes of one level of an image's tree."""
 
     nodes: int
-    seen: float  # share of the picture a node looks at: exp of its attention's entropy, of all places
+    seen: float  # share of the picture a node looks at: exp of its attention's entropy, over the number of places
     to_origin: float
     to_parent: float | None
     to_others: float | None  # of the same level
 
 
 def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
-    """Of the only image of a hierarchy, the top level first."""
+    """The levels of an image's tree, the top first.
+
+    >>> from horosphere.models.himapper import HiMapper, HiMapperConfig
+    >>> model = HiMapper("hcformer-nano-32", num_classes=10, config=HiMapperConfig(leaves=8, levels=3)).eval()
+    >>> [level.nodes for level in tree_numbers(model.hierarchy(torch.rand(1, 3, 32, 32)))]
+    [2, 4, 8]
+    """
     require_one_image(hierarchy)
     points, levels, parents, m = hierarchy.points[0].double(), hierarchy.levels, hierarchy.parents, hierarchy.manifold
-    found = []
+    numbers = []
     with torch.no_grad():
         entropy = torch.special.entr(hierarchy.attention[0].double()).sum((1, 2))
         seen = entropy.exp() / hierarchy.attention[0, 0].numel()
@@ -175,8 +186,9 @@ def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
             count, top = len(nodes), bool((parents[nodes] < 0).all())
             to_parent = None if top else float(distance[nodes, parents[nodes]].mean())
             to_others = float(distance[nodes][:, nodes].sum() / (count * (count - 1))) if count > 1 else None
-            found.append(TreeLevel(count, float(seen[nodes].mean()), float(radius[nodes].mean()), to_parent, to_others))
-    return found
+            share, to_origin = float(seen[nodes].mean()), float(radius[nodes].mean())
+            numbers.append(TreeLevel(count, share, to_origin, to_parent, to_others))
+    return numbers
 
 
 # -- all there is to see -----------------------------------------------------------------------------------------------

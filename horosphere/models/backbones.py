@@ -1,4 +1,4 @@
-"""Backbones of timm, torchvision and this package behind one face: a last map, the vector a classifier reads, a pyramid of maps."""
+"""Backbones of timm, torchvision and this package behind one face: a last map, a vector, a pyramid of maps."""
 
 import difflib
 import inspect
@@ -20,7 +20,10 @@ LEVELS = 4  # resolutions of a pyramid, the coarsest ones
 
 
 class Backbone(Protocol):
-    """What models here need of a module: its last map, the vector a classifier would read, and their widths; for dense tasks a pyramid as well."""
+    """What models here need of a module: its last map, the vector a classifier would read, and their widths.
+
+    Dense tasks need `pyramid` as well.
+    """
 
     map_width: int
     width: int
@@ -30,7 +33,10 @@ class Backbone(Protocol):
         ...
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """The last map of each resolution, finest first; of a plain transformer there is but one.   (B, 3, H, W) -> [(B, C_i, H_i, W_i)]"""
+        """The last map of each resolution, finest first; a plain transformer has only one.
+
+        (B, 3, H, W) -> [(B, C_i, H_i, W_i)]
+        """
         ...
 
 
@@ -38,7 +44,7 @@ WRAP = "wrap it in a module with features(x) -> (map, vector), map_width and wid
 
 
 class TimmBackbone(nn.Module):
-    """timm's convention, `forward_features` and `forward_head`, in any of its layouts: NCHW, NHWC, tokens with or without CLS."""
+    """A model of timm with `forward_features` and `forward_head`, in any layout: NCHW, NHWC, tokens with CLS or not."""
 
     def __init__(self, model: Any):
         super().__init__()
@@ -70,22 +76,20 @@ class TimmBackbone(nn.Module):
         if isinstance(out, Tensor) and out.ndim == 3:
             patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
             rows, columns = (patch, patch) if isinstance(patch, int) else patch or (1, 1)
-            for prefix in (
-                [self.model.num_prefix_tokens] if hasattr(self.model, "num_prefix_tokens") else [0, 1]
-            ):  # some have a CLS and do not say so
+            # some models have a CLS token and do not say so
+            prefixes = [self.model.num_prefix_tokens] if hasattr(self.model, "num_prefix_tokens") else [0, 1]
+            by_patches = (-(-x.shape[2] // rows), -(-x.shape[3] // columns))  # a patch at the edge is filled up
+            for prefix in prefixes:
                 places = out[:, prefix:]
                 side = math.isqrt(places.shape[1])
-                for height, width in (
-                    (-(-x.shape[2] // rows), -(-x.shape[3] // columns)),
-                    (side, side),
-                ):  # what is no whole patch is filled up
+                for height, width in (by_patches, (side, side)):
                     if height * width == places.shape[1]:
                         return places.mT.unflatten(2, (height, width))
         raise UserError(f"{type(self.model).__name__} has no feature map at its end: {WRAP}")
 
 
 class PooledBackbone(nn.Module):
-    """A trunk whose map (NCHW) is averaged, then a neck (a norm, a hidden layer) in front of the classifier."""
+    """A trunk whose map (NCHW) is averaged, then a neck (a norm, a hidden layer) before the classifier."""
 
     def __init__(self, trunk: nn.Module, neck: nn.Module, map_width: int, width: int):
         super().__init__()
@@ -96,13 +100,11 @@ class PooledBackbone(nn.Module):
         return feature_map, self.neck(feature_map.mean((2, 3), keepdim=True)).flatten(1)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        maps: dict[tuple[int, ...], Tensor] = {}  # by resolution: what comes later takes the place of what came before
+        maps: dict[tuple[int, ...], Tensor] = {}  # the last map of each resolution
         channels_last = False
         for layer in _layers(self.trunk):
             x = layer(x)
-            if (
-                type(layer).__name__ == "Permute"
-            ):  # torchvision's: Swin turns maps round when it begins, and back at its end
+            if type(layer).__name__ == "Permute":  # torchvision's Swin has its channels last, from start to end
                 channels_last = layer.dims == [0, 2, 3, 1]
             now = x.permute(0, 3, 1, 2) if channels_last else x
             maps[tuple(now.shape[2:])] = now
@@ -110,16 +112,17 @@ class PooledBackbone(nn.Module):
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
-    """What a nest of `Sequential`s calls, in order."""
-    return (
-        [layer for child in module.children() for layer in _layers(child)]
-        if type(module) is nn.Sequential
-        else [module]
-    )
+    """The layers that nested `Sequential`s call, in order."""
+    if type(module) is not nn.Sequential:
+        return [module]
+    return [layer for child in module.children() for layer in _layers(child)]
 
 
 class TorchvisionViT(nn.Module):
-    """torchvision's VisionTransformer: tokens behind CLS are the map. Places it has no embeddings for get them from those it has, bicubically."""
+    """torchvision's VisionTransformer: the tokens after CLS are the map.
+
+    Position embeddings of other sizes are interpolated, bicubically.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
@@ -138,7 +141,7 @@ class TorchvisionViT(nn.Module):
         return [self.features(x)[0]]
 
     def _places(self, height: int, width: int) -> Tensor:
-        """(1, 1 + height·width, C)"""
+        """Position embeddings of CLS and the map.   -> (1, 1 + height·width, C)"""
         known: Tensor = self.model.encoder.pos_embedding
         side = math.isqrt(known.shape[1] - 1)
         if (height, width) == (side, side):
@@ -152,9 +155,13 @@ class TorchvisionViT(nn.Module):
 def create_backbone(
     name: str, num_classes: int, pretrained: bool = False, any_size: bool = False, **changes: Any
 ) -> nn.Module:
-    """The model of this name: "timm:…", "torchvision:…" or "hcformer-…", the last under changes of its configuration.
+    """The model of this name: "timm:…", "torchvision:…" or "hcformer-…", the last with changes of its configuration.
 
-    Nothing is fetched unless `pretrained`. any_size: transformers of timm take pictures of other sizes than their own, where they can.
+    Nothing is fetched unless `pretrained`. any_size: transformers of timm that can take pictures of any size do so.
+
+    >>> model = create_backbone("hcformer-nano-32", num_classes=10, curvature=2.0)
+    >>> model(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     library, _, model = name.partition(":") if ":" in name else ("torchvision", "", name)
     if name.startswith(HCFORMER):
@@ -257,14 +264,13 @@ def _create_torchvision(name: str, model: str, num_classes: int, pretrained: boo
     weights = zoo.get_model_weights(model).DEFAULT
     options = {"image_size": weights.meta["min_size"][0]} if model.startswith("vit_") else {}
     net = zoo.get_model(model, weights=None, num_classes=len(weights.meta["categories"]), **options)
-    net.load_state_dict(
-        weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    )  # get_model's own way would unpickle
+    # get_model would load the weights by unpickling
+    net.load_state_dict(weights.get_state_dict(progress=False, check_hash=True, weights_only=True))
     return _for_classes(net, name, num_classes)
 
 
 def _for_classes(net: nn.Module, name: str, count: int) -> nn.Module:
-    """Published weights come with a classifier of their own classes; for another number of them a new one takes its place."""
+    """The network with a classifier for `count` classes: its own where the number is right, else a new one."""
     *_, (place, last) = net.named_modules()
     if not isinstance(last, nn.Linear):
         raise UserError(
@@ -284,7 +290,12 @@ def _unknown(library: str, model: str, known: list[str]) -> UserError:
 
 
 def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
-    """The model as a `Backbone`, and its classifier where that is one linear layer, taken off it."""
+    """The model as a `Backbone`, and its classifier, taken off it, where that is one linear layer.
+
+    >>> backbone, _ = adapt(create_backbone("hcformer-nano-32", num_classes=10))
+    >>> [level.shape[1] for level in backbone.pyramid(torch.rand(1, 3, 32, 32))], backbone.width
+    ([32, 64, 196, 224], 224)
+    """
     if all(hasattr(model, name) for name in ("features", "map_width", "width")):
         return model, None
     if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
@@ -304,7 +315,7 @@ def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
 
 
 def _pooled(parts: dict[str, nn.Module]) -> tuple[PooledBackbone, nn.Linear]:
-    """torchvision's convolutional nets and Swin: children in order up to `avgpool`, then what ends in the classifier."""
+    """torchvision's convolutional nets and Swin: a trunk up to `avgpool`, then layers that end in the classifier."""
     pool = list(parts).index("avgpool")
     trunk, after = list(parts.values())[:pool], nn.Sequential(*list(parts.values())[pool + 1 :])
     layers = [layer for layer in after.modules() if not isinstance(layer, nn.Sequential)]

@@ -1,6 +1,7 @@
-"""Semantic FPN and Mask R-CNN on any backbone: HCFormer, timm's, torchvision's, or a module with `features` (`horosphere.models.backbones`).
+"""Semantic FPN and Mask R-CNN on any backbone: HCFormer, timm's, torchvision's, or a module with `features`.
 
-Both read a feature pyramid. A plain vision transformer has one resolution only: it gets a pyramid by up- and down-sampling (ViTDet's).
+Both read a feature pyramid. A plain vision transformer has only one resolution, and gets a pyramid by up- and
+down-sampling, as in ViTDet.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ from horosphere.models.backbones import adapt, blocks_of, create_backbone
 
 PROBE = (96, 160)  # height and width of a picture that shows what maps a backbone has
 ANCHOR = 8  # side of a level's anchors in steps of its map: 32 pixels at stride 4
-LONGEST = 5 / 3  # longest side of what Mask R-CNN sees, in shortest sides: 1333 for 800
+LONGEST = 5 / 3  # longest side that Mask R-CNN sees, in shortest sides: 1333 for 800
 STEPS = 5  # sizes between the smallest and the largest that Mask R-CNN trains on
 
 
-# -- the pyramid -------------------------------------------------------------------------------------------------------
+# -- the pyramid ------------------------------------------------------------------------------------------------------
 
 
 class SimplePyramid(nn.Module):
-    """Four resolutions of one map: four and two times finer, itself, two times coarser.   (B, C, h, w) -> [C/4, C/2, C, C channels]"""
+    """Four resolutions of one map: four and two times finer, itself, two times coarser.
+
+    (B, C, h, w) -> maps of C/4, C/2, C and C channels
+
+    >>> [tuple(level.shape) for level in SimplePyramid(8)(torch.rand(1, 8, 4, 4))]
+    [(1, 2, 16, 16), (1, 4, 8, 8), (1, 8, 4, 4), (1, 8, 2, 2)]
+    """
 
     def __init__(self, width: int):
         super().__init__()
@@ -46,10 +53,11 @@ class SimplePyramid(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """A backbone's maps, normed, through torchvision's feature pyramid network.   (B, 3, H, W) -> {"0": (B, width, H/stride_0, W/stride_0), …}
+    """A backbone's maps, normed, through torchvision's feature pyramid network.
 
-    backbone: as for `HiMapper`. Pictures of other sizes than multiples of `multiple` lose or gain parts of a patch at their edge.
-    coarser: another level, every second place of the last one.
+    (B, 3, H, W) -> {"0": (B, width, H/stride_0, W/stride_0), …}
+    backbone: as for `HiMapper`. Pictures whose size is no multiple of `multiple` lose or gain part of a patch at their
+    edge. coarser: another level, every second place of the last one.
     """
 
     def __init__(self, backbone: str | nn.Module, width: int = 256, pretrained: bool = False, coarser: bool = False):
@@ -98,7 +106,7 @@ def _maps(backbone: Any, x: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def _shapes(backbone: nn.Module) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Widths and strides of the maps, found by a small picture."""
+    """Widths and strides of the maps, as a small picture shows them."""
     some = next(backbone.parameters())
     was_training = {module: module.training for module in backbone.modules()}
     try:
@@ -114,13 +122,14 @@ def _shapes(backbone: nn.Module) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return tuple(m.shape[1] for m in maps), tuple(float(-(-PROBE[1] // m.shape[3])) for m in maps)
 
 
-# -- a class for every pixel -------------------------------------------------------------------------------------------
+# -- a class for every pixel ------------------------------------------------------------------------------------------
 
 
 class SemanticFPN(nn.Module):
     """Panoptic feature pyramid's semantic branch (Kirillov et al. 2019).   (B, 3, H, W) -> logits (B, classes, H, W)
 
-    Level k is brought to the finest level's resolution by k times convolution and upsampling by 2; the sum is classified place by place.
+    Level k is brought to the finest level's resolution by k times convolution and upsampling by 2. The sum is
+    classified place by place.
     """
 
     def __init__(self, backbone: str | nn.Module, num_classes: int, width: int = 256, pretrained: bool = False):
@@ -156,20 +165,27 @@ class SemanticFPN(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Sequential:
-    """Groups of four channels or more, 32 at most: on a map of one place a group of one would have nothing but its rounding to be normed by."""
+    """Convolution, norm and ReLU. There are at most 32 groups, of at least four channels if there are so many.
+
+    On a map of one place, a group of one channel would be normed by its rounding error alone.
+    """
     groups = math.gcd(outputs, min(32, max(1, outputs // 4)))
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.GroupNorm(groups, outputs), nn.ReLU())
 
 
 def segmentation_loss(logits: Tensor, classes: Tensor, ignored: int) -> Tensor:
-    """Cross-entropy of the pixels that count, divided by the number of all of them.   (B, K, H, W), (B, H, W) -> ()
+    """Cross-entropy of the pixels that count, divided by the number of all pixels.   (B, K, H, W), (B, H, W) -> ()
 
-    By all of them: so it is a mean over rows however a batch is cut, and 0 where nothing counts.
+    So it is a mean over rows however a batch is cut, and 0 where nothing counts.
+
+    >>> logits, classes = torch.zeros(1, 4, 2, 2), torch.tensor([[[0, 1], [2, -1]]])
+    >>> segmentation_loss(logits, classes, ignored=-1)  # 3/4 · log 4
+    tensor(1.0397)
     """
     return F.cross_entropy(logits.float(), classes, ignore_index=ignored, reduction="sum") / classes.numel()
 
 
-# -- boxes and masks ---------------------------------------------------------------------------------------------------
+# -- boxes and masks --------------------------------------------------------------------------------------------------
 
 
 def mask_rcnn(
@@ -181,10 +197,11 @@ def mask_rcnn(
     pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """torchvision's Mask R-CNN: lists of pictures (3, H, W) from 0 to 1 and, to train, of targets; answers as torchvision's do.
+    """torchvision's Mask R-CNN. It takes lists of pictures (3, H, W) from 0 to 1 and, to train, of targets.
 
-    num_classes: without the background, so labels go from 1 to num_classes. size: what a picture's shorter side is brought to; in training one
-    of some sizes between scale[0]·size and scale[1]·size. options: more arguments of torchvision's class.
+    num_classes: without the background, so labels go from 1 to num_classes.
+    size: of a picture's shorter side. In training it is drawn from STEPS sizes between scale[0]·size and scale[1]·size.
+    options: more arguments of torchvision's class.
     """
     require("torchvision")
     from torchvision.models.detection import MaskRCNN
@@ -197,18 +214,17 @@ def mask_rcnn(
     strides = pyramid.strides
     if any(math.log2(stride) % 1 for stride in strides):
         raise UserError(
-            f"a backbone of stride {strides[-1] / 2:g}: Mask R-CNN needs powers of 2; choose one with patches of 8, 16 or 32 pixels"
+            f"a backbone of stride {strides[-1] / 2:g}: Mask R-CNN needs powers of 2; "
+            "choose one with patches of 8, 16 or 32 pixels"
         )
     names = [str(i) for i in range(len(strides))]
     sides = [*strides, 2 * strides[-1]]
-    sizes = (
-        [round(size * (scale[0] + (scale[1] - scale[0]) * i / (STEPS - 1))) for i in range(STEPS)]
-        if scale != (1.0, 1.0)
-        else []
-    )
+    sizes: list[int] = []
+    if scale != (1.0, 1.0):
+        sizes = [round(size * (scale[0] + (scale[1] - scale[0]) * i / (STEPS - 1))) for i in range(STEPS)]
     model = MaskRCNN(
         pyramid,
-        min_size=(*sizes, size),  # in eval mode the last one
+        min_size=(*sizes, size),  # evaluation takes the last one
         max_size=round(LONGEST * max([*sizes, size])),
         image_mean=list(MEAN),
         image_std=list(STD),
@@ -230,7 +246,10 @@ def mask_rcnn(
 
 
 def _in_fp32(module: nn.Module, inputs: object, output: Any) -> Any:
-    """Under autocast torchvision would compute boxes in the dtype of these numbers: bf16 knows places beyond 256 only to two pixels and more."""
+    """The output in fp32: under autocast torchvision would compute boxes in its dtype.
+
+    bf16 has places beyond 256 only to two pixels and more.
+    """
     if isinstance(output, Tensor):
         return output.float()
     return type(output)(_in_fp32(module, inputs, part) for part in output)

@@ -1,7 +1,8 @@
-"""HCFormer: an image backbone that mixes tokens by clustering them, near ones in flat space, windows on the hyperboloid.
+"""HCFormer: an image backbone that mixes tokens by clustering: patches in flat space, windows on the hyperboloid.
 
-Four stages of blocks  x + LS·Mixer(Norm(x)),  x + LS·MLP(Norm(x))  on maps of stride 4, 8, 16, 32; the mixer is `horosphere.nn.ClusterMixer`.
-Its cost is linear in the number of patches. Any input size; what each patch was clustered with is there to be looked at (`cluster_maps`).
+Four stages of blocks  x + LS·Mixer(Norm(x)),  x + LS·MLP(Norm(x))  on maps of stride 4, 8, 16, 32. The mixer is
+`horosphere.nn.ClusterMixer`; its cost is linear in the number of patches. Inputs may have any size. `cluster_maps`
+shows what each patch was clustered with.
 """
 
 import difflib
@@ -28,7 +29,11 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class HCFormerConfig:
-    """Sizes, one number a stage where there are four. The last seven are the ablations of the paper."""
+    """Sizes, one number a stage where there are four. The last seven are the ablations of the paper.
+
+    >>> HCFormerConfig(window_geometry="euclidean").strides
+    (4, 8, 16, 32)
+    """
 
     no_settings: ClassVar[frozenset[str]] = frozenset({"image_size", "in_channels", "num_classes"})  # of the data
 
@@ -51,9 +56,7 @@ class HCFormerConfig:
     patch_geometry: str = "euclidean"
     window_geometry: str = "lorentz"
     curvature: Positive = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
-    hierarchy: str = (
-        "levels"  # or "shifted": windows that move by half of one in every other block, and no window level
-    )
+    hierarchy: str = "levels"  # or "shifted": in every other block windows move by half of one; no window level
     assignment: Literal["soft", "hard"] = "soft"
     position_bias: bool = True
 
@@ -102,7 +105,12 @@ HCFORMER = {
 
 
 def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
-    """The configuration of this name, changed: hcformer_config("hcformer-nano", num_classes=100, window_geometry="euclidean")."""
+    """The configuration of this name, with changes.
+
+    >>> config = hcformer_config("hcformer-nano", num_classes=100, window_geometry="euclidean")
+    >>> config.dims, config.num_classes
+    ((32, 64, 196, 224), 100)
+    """
     if name not in HCFORMER:
         near = difflib.get_close_matches(name, HCFORMER, 1)
         raise UserError(
@@ -120,7 +128,13 @@ def hcformer_config(name: str, **changes: Any) -> HCFormerConfig:
 
 
 def drop_path(x: Tensor, rate: Tensor | None) -> Tensor:
-    """Each image's whole branch is dropped with probability `rate`; those that stay grow by 1/(1 - rate).   (B, ...) -> (B, ...)"""
+    """An image's whole branch is dropped with probability `rate`; a branch that stays grows by 1/(1 - rate).
+
+    (B, ...) -> (B, ...)
+
+    >>> drop_path(torch.ones(3, 2), None).sum()  # nothing is dropped
+    tensor(6.)
+    """
     if rate is None:
         return x
     kept = torch.rand(x.shape[0], *[1] * (x.dim() - 1), device=x.device) >= rate
@@ -156,7 +170,7 @@ class Block(nn.Module):
         self.mlp_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
 
     def forward(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
-        """`drop`: the rate of dropping either branch. A tensor: a number would be compiled in, and every block apart."""
+        """drop: the rate of dropping either branch. As a number it would be compiled in, and every block on its own."""
         return self._add(x, self.mixer(self.mixer_norm(x)), drop)
 
     def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
@@ -172,8 +186,9 @@ class Block(nn.Module):
 class Down(nn.Conv2d):
     """A strided convolution of a map with the channels last.   (B, H, W, in) -> (B, ⌈H/stride⌉, ⌈W/stride⌉, out)
 
-    What is missing of a whole step is filled with zeros below and to the right: no pixel goes unseen at any size.
-    The bias is added last, in its own dtype: under autocast the first block of a stage then gets what the others get, and is compiled with them.
+    A last step is filled up with zeros below and to the right: no pixel goes unseen at any size.
+    The bias is added last, in its own dtype. So under autocast the first block of a stage gets the same dtype as the
+    others, and is compiled with them.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int):
@@ -182,13 +197,16 @@ class Down(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         step, (height, width) = self.stride[0], (x.shape[1], x.shape[2])
         x = F.pad(x, (0, 0, 0, -width % step, 0, -height % step)) if height % step or width % step else x
-        return F.conv2d(x.permute(0, 3, 1, 2), self.weight, None, self.stride, self.padding).permute(0, 2, 3, 1) + cast(
-            Tensor, self.bias
-        )
+        x = F.conv2d(x.permute(0, 3, 1, 2), self.weight, None, self.stride, self.padding)
+        return x.permute(0, 2, 3, 1) + cast(Tensor, self.bias)
 
 
 class HCFormer(nn.Module):
-    """Images to logits.   (B, in_channels, H, W) -> (B, num_classes)"""
+    """Images to logits.   (B, in_channels, H, W) -> (B, num_classes)
+
+    >>> HCFormer(hcformer_config("hcformer-nano-32"))(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 100])
+    """
 
     def __init__(self, config: HCFormerConfig):
         super().__init__()
@@ -231,7 +249,7 @@ class HCFormer(nn.Module):
         return x if pre_logits else self.head(x)
 
     def features(self, images: Tensor, stages: int | None = None) -> list[Tensor]:
-        """The maps behind each (of the first `stages`) stage, for feature pyramids.   (B, in_channels, H, W) -> [(B, C_s, H/stride, W/stride)]"""
+        """The maps of the first `stages` stages, by default all.   (B, in_channels, H, W) -> [(B, C_s, H_s, W_s)]"""
         x, maps = self._channels_last(images), []
         drops = iter(self._drops(x))
         for down, blocks in list(zip(self.downs, self.stages, strict=True))[:stages]:
@@ -249,17 +267,17 @@ class HCFormer(nn.Module):
     def cluster_maps(self, images: Tensor) -> list[list[Assignments]]:
         """Who was clustered with whom: [stage][block], heads within (`Assignments`)."""
         x = self._channels_last(images)
-        found: list[list[Assignments]] = []
+        maps: list[list[Assignments]] = []
         for down, blocks in zip(self.downs, self.stages, strict=True):
             x = down(x)
-            found.append([])
+            maps.append([])
             for block in blocks:  # type: ignore[attr-defined]
                 x, assignments = block.mix(x)
-                found[-1].append(assignments)
-        return found
+                maps[-1].append(assignments)
+        return maps
 
     def _drops(self, like: Tensor) -> list[Tensor | None]:
-        """The rate of dropping out of each block, from 0 at the first to the configured one; None where nothing is dropped."""
+        """The rate of dropping each block, from 0 at the first to the configured one; None where nothing is dropped."""
         total = sum(self.config.blocks)
         if not (self.training and self.config.drop_path):
             return [None] * total
@@ -268,11 +286,11 @@ class HCFormer(nn.Module):
     def _channels_last(self, images: Tensor) -> Tensor:
         if images.dim() != 4 or images.shape[1] != self.config.in_channels:
             raise UserError(
-                f"images of shape {tuple(images.shape)}: this model takes (batch, {self.config.in_channels}, height, width)"
+                f"images of shape {tuple(images.shape)}: "
+                f"this model takes (batch, {self.config.in_channels}, height, width)"
             )
-        return images.permute(
-            0, 2, 3, 1
-        ).contiguous()  # convolutions keep the layout they are given: from here on channels lie together
+        # convolutions keep the layout they are given: from here on channels lie together
+        return images.permute(0, 2, 3, 1).contiguous()
 
     def _normed(self, x: Tensor) -> Tensor:
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -281,7 +299,7 @@ class HCFormer(nn.Module):
         """What is compiled and sharded one by one."""
         return [block for stage in self.stages for block in stage.children()]
 
-    # -- what timm's users expect of a backbone ---------------------------------------------------------------------------
+    # -- what timm's users expect of a backbone -----------------------------------------------------------------------
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
@@ -299,15 +317,18 @@ class HCFormer(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """The normed last map and those of the stages asked for: all, the last n, or these. `norm`: the last of them normed as well."""
+        """The normed last map, and those of the stages asked for.
+
+        indices: None for all stages, n for the last n, or a list of them. norm: the last stage is normed there as well.
+        """
         if output_fmt != "NCHW":
             raise UserError(f"output_fmt={output_fmt}: maps are NCHW")
         wanted = self._stage_indices(indices)
         maps = self.features(x, max(wanted) + 1 if stop_early and intermediates_only else None)
         whole = len(maps) == len(self.stages)
         last = self._normed(maps[-1]) if whole and (norm or not intermediates_only) else maps[-1]
-        found = [last if norm and whole and i == len(maps) - 1 else maps[i] for i in wanted]
-        return found if intermediates_only else (last, found)
+        chosen = [last if norm and whole and i == len(maps) - 1 else maps[i] for i in wanted]
+        return chosen if intermediates_only else (last, chosen)
 
     def _stage_indices(self, indices: int | Sequence[int] | None) -> list[int]:
         count = len(self.stages)
@@ -321,7 +342,7 @@ class HCFormer(nn.Module):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Forget what lies behind the last stage asked for."""
+        """Remove all that lies behind the last stage asked for."""
         wanted = self._stage_indices(indices)
         self.downs, self.stages = self.downs[: max(wanted) + 1], self.stages[: max(wanted) + 1]
         if prune_norm:
@@ -341,7 +362,7 @@ class HCFormer(nn.Module):
         self.head.apply(self._start)
 
     def no_weight_decay(self) -> set[str]:
-        """Position biases. Everything else that should not decay has one dimension."""
+        """Names of the position biases. Everything else that should not decay has one dimension."""
         return {name for name, _ in self.named_parameters() if name.endswith(("patch_bias", "window_bias"))}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

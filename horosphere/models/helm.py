@@ -1,7 +1,8 @@
 """HELM: language models that live on the hyperboloid, and their twins in flat space, from the same code.
 
-HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature experts. With geometry="euclidean" they are Llama and DeepSeek-V3,
-to the parameter names. Everything Hugging Face does with a causal language model works: `generate`, caches, `save_pretrained`, `Trainer`.
+HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature experts. With geometry="euclidean" they are
+Llama and DeepSeek-V3, to the parameter names. Everything Hugging Face does with a causal language model works:
+`generate`, caches, `save_pretrained`, `Trainer`.
 """
 
 from dataclasses import fields
@@ -47,9 +48,13 @@ from horosphere.settings import Amount, Count, Natural, Positive
 
 
 class HelmConfig(PretrainedConfig):
-    """Sizes and forms. Names are Hugging Face's where it has one. Widths count slots: on the hyperboloid one of them is the time.
+    """Sizes and forms, by Hugging Face's names where it has one. Widths count slots: on the hyperboloid one is time.
 
-    `attention`, `position`, `expert_curvature`, `head`, `gate` and `geometry` are the ablations of the paper; `residual` is ours.
+    `attention`, `position`, `expert_curvature`, `head`, `gate` and `geometry` are the ablations of the paper.
+    `residual` is ours.
+
+    >>> HelmConfig(hidden_size=128, num_attention_heads=4, head_dim=32).geometry
+    'lorentz'
     """
 
     model_type = "helm"
@@ -91,10 +96,8 @@ class HelmConfig(PretrainedConfig):
     moe_intermediate_size: Count = 768
     first_k_dense_replace: Natural = 1
     expert_curvature: str = "mixture"  # each its own, learned; or "constant"
-    expert_spread: tuple[float, float] | list[float] = (
-        0.1,
-        2.0,
-    )  # of the experts' c at the start, in units of the stream's
+    # lowest and highest c of the experts at the start, in units of the stream's
+    expert_spread: tuple[float, float] | list[float] = (0.1, 2.0)
     gate: str = "sigmoid"  # or "softmax"
     routed_scaling_factor: Positive = 1.0
     balance_speed: Amount = 1e-3  # of the router's bias, per step
@@ -112,8 +115,6 @@ class HelmConfig(PretrainedConfig):
             "position": ("rotary", "learned"),
             "residual": ("centroid", "additive"),
             "head": HEADS,
-        }
-        choices |= {
             "attention": ("full", "latent"),
             "expert_curvature": ("mixture", "constant"),
             "gate": ("sigmoid", "softmax"),
@@ -133,10 +134,10 @@ class HelmConfig(PretrainedConfig):
 
 
 class HelmBlock(GradientCheckpointingLayer):
-    """The stream x ⊕ what the block before made of it, then ⊕ attention(norm x); and feed-forward(norm x), which the next block joins.
+    """x ⊕ y, with y from the block before; then x ⊕ attention(norm x); and y = feed-forward(norm x) for the next block.
 
-    (B, T, d), (B, T, d) or None -> x, y, balance loss or None.   A residual and the norm behind it are one pass over memory: so each block
-    begins with the residual of the one before, and the model ends with that of the last.
+    (B, T, d), (B, T, d) or None -> x, y, balance loss or None.   A residual and the norm behind it are one pass over
+    memory. So each block begins with the residual of the one before, and the model ends with that of the last.
     """
 
     def __init__(self, config: HelmConfig, layer: int):
@@ -146,14 +147,9 @@ class HelmBlock(GradientCheckpointingLayer):
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
-            sizes = (
-                config.q_lora_rank,
-                config.kv_lora_rank,
-                config.qk_nope_head_dim,
-                config.qk_rope_head_dim,
-                config.v_head_dim,
-            )
-            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *sizes, layer)
+            latents = (config.q_lora_rank, config.kv_lora_rank)
+            head = (config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim)
+            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *latents, *head, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
         self.attention_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
@@ -250,7 +246,10 @@ class HelmModel(HelmPreTrainedModel):
         output_hidden_states: bool | None = None,
         **unused: Any,
     ) -> BaseModelOutputWithPast:
-        """`attention_mask`: (B, S) padding, or a ready mask such as `nn.document_mask` makes. The balance loss is on the result."""
+        """The result has the balance loss as `balance`.
+
+        attention_mask: (B, S) padding, or a ready mask such as `nn.document_mask` makes.
+        """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -294,7 +293,12 @@ class HelmModel(HelmPreTrainedModel):
 
 
 class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
-    """Next-token prediction. In training with labels no logits are returned: a large vocabulary's never exist at once."""
+    """Next-token prediction. In training with labels no logits are returned: those of a large vocabulary never exist.
+
+    >>> model = HelmForCausalLM(helm_config("helm-d-tiny", vocab_size=100, num_hidden_layers=1)).eval()
+    >>> model(torch.tensor([[1, 2, 3]])).logits.shape
+    torch.Size([1, 3, 100])
+    """
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -318,7 +322,7 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """labels: (B, T) the inputs again, -100 where nothing is asked; shift_labels: already the next tokens."""
+        """labels: (B, T), the inputs again, -100 where nothing is asked. shift_labels: the next tokens instead."""
         out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **options)
         x, loss, logits = out.last_hidden_state, None, None
         if labels is not None and shift_labels is None:
@@ -354,43 +358,92 @@ AutoModelForCausalLM.register(HelmConfig, HelmForCausalLM)
 # -- named configurations ---------------------------------------------------------------------------------------------
 
 
-def _dense(vocabulary: int, layers: int, width: int, heads: int, inner: int, head_dim: int = 64) -> dict[str, Any]:
-    sizes = {"vocab_size": vocabulary, "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
-    return {**sizes, "intermediate_size": inner, "head_dim": head_dim}
-
-
-def _mixture(
-    dense: dict[str, Any],
-    experts: tuple[int, int, int],
-    inner: int,
-    latents: tuple[int, int],
-    head: tuple[int, int, int],
-) -> dict[str, Any]:
-    """experts: routed, active, shared; latents: of queries, of keys and values; head: without positions, rotated, value."""
-    names = ["n_routed_experts", "num_experts_per_tok", "n_shared_experts", "q_lora_rank", "kv_lora_rank"]
-    names += ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
-    return {
-        **dense,
-        "attention": "latent",
-        "moe_intermediate_size": inner,
-        **dict(zip(names, (*experts, *latents, *head), strict=True)),
-    }
-
+TINY = {  # minutes on two cores
+    "vocab_size": 4096,
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 384,
+}
+SMALL = {  # for one GPU
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "intermediate_size": 1536,
+}
+BASE = {  # the smaller size of the paper
+    "vocab_size": 128256,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "intermediate_size": 1536,
+}
+LARGE = {  # its larger size
+    "vocab_size": 128256,
+    "hidden_size": 896,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 14,
+    "intermediate_size": 3584,
+}
+MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
 
 HELM: dict[str, dict[str, Any]] = {
-    "helm-d-tiny": _dense(4096, 4, 128, 4, 384, head_dim=32),  # minutes on two cores
-    "helm-d-small": _dense(8192, 8, 512, 8, 1536),  # for one GPU
-    "helm-d-100m": _dense(128256, 6, 384, 6, 1536),
-    "helm-mice-tiny": _mixture(_dense(4096, 4, 128, 4, 384), (4, 2, 1), 128, (96, 32), (16, 16, 16)),
-    "helm-mice-small": _mixture(_dense(8192, 8, 512, 8, 1536), (4, 2, 1), 512, (192, 128), (32, 32, 64)),
-    "helm-mice-120m": _mixture(_dense(128256, 6, 384, 6, 1536), (4, 2, 1), 768, (192, 64), (32, 16, 32)),
-    "helm-mice-1b": _mixture(_dense(128256, 16, 896, 14, 3584), (8, 2, 1), 1792, (768, 256), (64, 64, 64)),
+    "helm-d-tiny": {**TINY, "head_dim": 32},
+    "helm-d-small": {**SMALL, "head_dim": 64},
+    "helm-d-100m": {**BASE, "head_dim": 64},
+    "helm-mice-tiny": {
+        **TINY,
+        **MIXTURE,
+        "moe_intermediate_size": 128,
+        "q_lora_rank": 96,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+    },
+    "helm-mice-small": {
+        **SMALL,
+        **MIXTURE,
+        "moe_intermediate_size": 512,
+        "q_lora_rank": 192,
+        "kv_lora_rank": 128,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+    },
+    "helm-mice-120m": {
+        **BASE,
+        **MIXTURE,
+        "moe_intermediate_size": 768,
+        "q_lora_rank": 192,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+    },
+    "helm-mice-1b": {
+        **LARGE,
+        **MIXTURE,
+        "n_routed_experts": 8,
+        "moe_intermediate_size": 1792,
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 64,
+    },
 }
 TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}
 
 
 def helm_config(name: str, **changes: Any) -> HelmConfig:
-    """A named configuration ("helm-mice-120m", "llama-tiny", …), with changes."""
+    """A named configuration ("helm-mice-120m", "llama-tiny", …), with changes.
+
+    >>> config = helm_config("llama-tiny", num_hidden_layers=2)  # the twin of helm-d-tiny
+    >>> config.geometry, config.hidden_size, config.num_hidden_layers
+    ('euclidean', 128, 2)
+    """
     if name not in HELM and name not in TWINS:
         raise UserError(f'no model called "{name}": choose {", ".join([*HELM, *TWINS])}')
     twin = {"geometry": "euclidean"} if name in TWINS else {}

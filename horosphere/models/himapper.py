@@ -1,11 +1,13 @@
 """Hi-Mapper: a visual hierarchy for any pretrained backbone (Kwon et al. 2024).
 
-A tree of Gaussians asks the backbone's last feature map for parts of the picture: leaves for small ones, their parents for what they make up.
-What is found, level by level, is added to the global feature that the backbone's own classifier reads. On the hyperboloid a contrastive loss
-holds the tree together; it is a loss only, and costs nothing at inference.
+A tree of Gaussians asks the backbone's last feature map for parts of the picture: leaves for small parts, parents for
+the larger ones they make up. The answers are added, level by level, to the global feature that the backbone's own
+classifier reads. A contrastive loss on the hyperboloid holds the tree together; it costs nothing at inference.
 
-Where the paper leaves room: a node's samples are drawn half from each child; the contrast counts the parent among what a child is compared with, so
-that it cannot fall without end; the KL is a mean over coordinates, so that its weight means the same at every width.
+The paper leaves three things open. Here
+- a node's samples are drawn half from each child;
+- the contrast counts the parent among the nodes a child is compared with, so that it cannot fall without end;
+- the KL is a mean over coordinates, so that its weight means the same at every width.
 """
 
 import itertools
@@ -23,16 +25,18 @@ from horosphere.models.backbones import adapt, blocks_of, create_backbone
 from horosphere.settings import Amount, Count
 
 TEMPERATURE = 0.07  # of the attention that finds parts
-CENTRE_STD, SIBLING_STD = (
-    1.5,
-    0.01,
-)  # of leaf means, a coordinate: draws have std 1, so centres differ by more than a draw does, siblings do not yet
-WEIGHT_STD = 0.02  # small, or attention at that temperature would start with all its weight on one place
+# std of leaf means in each coordinate, where draws have std 1: centres start farther apart than draws, siblings nearer
+CENTRE_STD, SIBLING_STD = 1.5, 0.01
+WEIGHT_STD = 0.02  # small: otherwise attention at that temperature would start with all its weight on one place
 
 
 @dataclass(frozen=True)
 class HiMapperConfig:
-    """Sizes of the paper; `leaves`, `levels`, `geometry` and `probabilistic` are its ablations."""
+    """Sizes of the paper; `leaves`, `levels`, `geometry` and `probabilistic` are its ablations.
+
+    >>> HiMapperConfig(leaves=16, levels=3).sizes
+    (16, 8, 4)
+    """
 
     leaves: Count = 32  # N
     levels: Count = 4  # L: 32, 16, 8, 4 nodes
@@ -53,7 +57,8 @@ class HiMapperConfig:
         halves = 2 ** (self.levels - 1)
         if self.leaves < halves or self.leaves % halves:
             raise UserError(
-                f"leaves={self.leaves}: {self.levels} levels halve them {self.levels - 1} times; use a multiple of {halves}"
+                f"leaves={self.leaves}: {self.levels} levels halve them {self.levels - 1} times; "
+                f"use a multiple of {halves}"
             )
 
     @property
@@ -62,18 +67,26 @@ class HiMapperConfig:
         return tuple(self.leaves >> level for level in range(self.levels))
 
 
-# -- the tree ----------------------------------------------------------------------------------------------------------
+# -- the tree ---------------------------------------------------------------------------------------------------------
 #
-# Nodes are numbered level by level, leaves first; the children of node k of a level are 2k and 2k + 1 of the level below.
+# Nodes are numbered level by level, leaves first. The children of node k of a level are 2k and 2k + 1 one level below.
 
 
 def tree_levels(sizes: tuple[int, ...]) -> Tensor:
-    """Level of each node.   -> (nodes,)"""
+    """Level of each node.   -> (nodes,)
+
+    >>> tree_levels((4, 2))
+    tensor([0, 0, 0, 0, 1, 1])
+    """
     return torch.tensor([level for level, size in enumerate(sizes) for _ in range(size)])
 
 
 def tree_parents(sizes: tuple[int, ...]) -> Tensor:
-    """Parent of each node, -1 at the top.   -> (nodes,)"""
+    """Parent of each node, -1 at the top.   -> (nodes,)
+
+    >>> tree_parents((4, 2))
+    tensor([ 4,  4,  5,  5, -1, -1])
+    """
     starts = list(itertools.accumulate(sizes))
     return torch.tensor(
         [start + k // 2 for start, size in zip(starts, sizes[:-1], strict=False) for k in range(size)]
@@ -84,31 +97,41 @@ def tree_parents(sizes: tuple[int, ...]) -> Tensor:
 def mixture_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the mixture, half and half, of each two neighbours.   2 x (N, C) -> 2 x (N/2, C)
 
-    (μ₁ + μ₂)/2 and (σ₁² + σ₂²)/2 + (μ₁ - μ₂)²/4: the last not as a difference of squares, which would cancel for siblings.
+    (μ₁ + μ₂)/2 and (σ₁² + σ₂²)/2 + (μ₁ - μ₂)²/4. A difference of squares would cancel for siblings.
+
+    >>> mixture_moments(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [3.0]]))
+    (tensor([[1.]]), tensor([[3.]]))
     """
     pairs = mean.unflatten(0, (-1, 2))
     return pairs.mean(1), variance.unflatten(0, (-1, 2)).mean(1) + ((pairs[:, 0] - pairs[:, 1]) / 2).square()
 
 
 def kl_to_standard(mean: Tensor, variance: Tensor) -> Tensor:
-    """KL(N(μ, σ²) || N(0, 1)) = (σ² + μ² - 1 - log σ²)/2, a coordinate.   (..., C) -> (..., C)"""
+    """KL(N(μ, σ²) || N(0, 1)) = (σ² + μ² - 1 - log σ²)/2 of each coordinate.   (..., C) -> (..., C)
+
+    >>> kl_to_standard(torch.tensor([0.0, 2.0]), torch.ones(2))
+    tensor([0., 2.])
+    """
     return (variance + mean.square() - 1 - variance.log()) / 2
 
 
 def hierarchical_contrast(points: Tensor, parents: Tensor, levels: Tensor, manifold: Manifold) -> Tensor:
-    """Mean over children i of -log e^{-d(i, parent)} / (e^{-d(i, parent)} + Σ_j e^{-d(i, j)}), j the other nodes of its level.   (B, nodes, d) -> ()
+    """Mean over children i of -log e^{-d(i, parent)} / (e^{-d(i, parent)} + Σ_j e^{-d(i, j)}).   (B, nodes, d) -> ()
 
-    Similarity is minus the distance. With the sign as printed in the paper it pushes children from their parents and levels together.
+    j: the other nodes of i's level. Similarity is minus the distance. The paper prints the opposite sign, which pushes
+    children from their parents and levels together.
     Only differences of distances count: once in order, the tree as a whole may still grow.
+
+    >>> points = torch.tensor([[[0.0], [4.0], [0.0], [4.0]]])  # two children, each at its parent
+    >>> loss = hierarchical_contrast(points, torch.tensor([2, 3, -1, -1]), torch.tensor([0, 0, 1, 1]), Euclidean())
+    >>> round(loss.item(), 4)  # log(1 + e⁻⁴)
+    0.0181
     """
     node = torch.arange(len(parents), device=points.device)
-    itself = (node[:, None] == node) & (parents >= 0)[
-        :, None
-    ]  # a lone top node keeps itself: nothing to compare with would be NaN
+    # a lone top node keeps itself: without anything to compare with it would be NaN
+    itself = (node[:, None] == node) & (parents >= 0)[:, None]
     compared = (levels[:, None] == levels) & ~itself | (parents[:, None] == node)
-    similarity = -manifold.pairwise(
-        points, points.view_as(points)
-    )  # a view: torch.compile refuses the same tensor twice
+    similarity = -manifold.pairwise(points, points.view_as(points))  # torch.compile refuses the same tensor twice
     logits = similarity.masked_fill(~compared, -torch.inf)
     return F.cross_entropy(logits.flatten(0, 1), parents.repeat(points.shape[0]), ignore_index=-1)
 
@@ -136,12 +159,12 @@ class Tree(nn.Module):
         return torch.cat([mean for mean, _ in self.moments()])
 
     def sample(self, count: int) -> Tensor:
-        """2^(l-1) draws a node of level l: N queries a level, those of a node side by side.   -> (count, L·N, C)
+        """2^(l-1) draws of a node of level l: N queries a level, those of a node side by side.   -> (count, L·N, C)
 
-        Half of a node's draws from each child: the mixture, and no child is ever missed.
+        Half of a node's draws come from each child: together they are the mixture, and no child is ever missed.
         """
         levels = self.moments()
-        sources = [levels[0], *levels[:-1]]  # whom a level draws from: leaves from themselves
+        sources = [levels[0], *levels[:-1]]  # a level draws from its children, leaves from themselves
         mean, variance = (
             torch.cat([m.repeat_interleave(self.sizes[0] // len(m), 0) for m in part])
             for part in zip(*sources, strict=True)
@@ -149,7 +172,7 @@ class Tree(nn.Module):
         return mean + variance.sqrt() * torch.randn(count, *mean.shape, dtype=mean.dtype, device=mean.device)
 
 
-# -- attention ---------------------------------------------------------------------------------------------------------
+# -- attention --------------------------------------------------------------------------------------------------------
 
 
 class Attention(nn.Module):
@@ -168,7 +191,7 @@ class Attention(nn.Module):
         return self.out(out.transpose(1, 2).flatten(2))
 
     def weights(self, x: Tensor, memory: Tensor) -> Tensor:
-        """How each query spreads over the memory, mean over heads.   -> (B, Q, M)"""
+        """The weights of each query over the memory, mean over heads.   -> (B, Q, M)"""
         query, key, _ = self._project(x, memory)
         return (self.scale * query @ key.mT).softmax(-1).mean(1)
 
@@ -188,7 +211,7 @@ class Layer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, memory: Tensor, beside: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """beside (B, K, w): what the self-attention sees besides x; mask (Q, Q): who sees whom in it."""
+        """beside (B, K, w): what the self-attention sees besides x. mask (Q, Q): who sees whom in it."""
         x = x + self.cross_attention(self.norms[0](x), memory)
         own = self.norms[1](x)
         x = x + self.self_attention(own, own if beside is None else torch.cat((own, beside), 1), mask)
@@ -204,7 +227,7 @@ def narrow(dim: int, width: int) -> nn.Sequential:
 
 
 class Decomposition(nn.Module):
-    """D: queries find their parts in the map. One layer for all levels, all levels at once; queries see their own level only."""
+    """D: queries find their parts in the map. One layer does all levels at once; queries see their own level only."""
 
     def __init__(self, map_dim: int, dim: int, width: int, heads: int):
         super().__init__()
@@ -244,11 +267,14 @@ class Encoding(nn.Module):
         return self.back(x).squeeze(1)
 
 
-# -- the plug-in -------------------------------------------------------------------------------------------------------
+# -- the plug-in ------------------------------------------------------------------------------------------------------
 
 
 class NodeSpace(Lorentz):
-    """The hyperboloid of curvature -c, c learned between 0.1 and 10, 1 at first: the root of what `Lorentz` learns between 0.01 and 100."""
+    """The hyperboloid of curvature -c. c starts at 1 and is learned between 0.1 and 10.
+
+    It is the root of what `Lorentz` learns, between 0.01 and 100.
+    """
 
     def __init__(self) -> None:
         super().__init__(c=1.0, learn=True)
@@ -260,7 +286,7 @@ class NodeSpace(Lorentz):
 
 @dataclass
 class TreeLoss:
-    """What a training step adds to the cross-entropy: total = α·contrast + β·kl. Scalars."""
+    """Scalars that a training step adds to the cross-entropy: total = α·contrast + β·kl."""
 
     contrast: Tensor
     kl: Tensor
@@ -268,9 +294,9 @@ class TreeLoss:
 
 
 class Mapper(nn.Module):
-    """Tree, decomposition, map to the manifold, encoding: everything that is not the backbone.   (B, C_map, H, W), (B, C) -> v + v^L (B, C)
+    """Tree, decomposition, map to the manifold, encoding: everything but the backbone.
 
-    While training the loss of the tree comes along.
+    (B, C_map, H, W), (B, C) -> v + v^L (B, C), and in training the loss of the tree
     """
 
     levels: Tensor
@@ -298,9 +324,9 @@ class Mapper(nn.Module):
         return v + self.encoding(v, nodes), self.loss(nodes) if self.training else None
 
     def nodes(self, feature_map: Tensor) -> Tensor:
-        """S.   (B, C_map, H, W) -> (B, nodes, C).   Training draws queries; otherwise they are means, one a node.
+        """S.   (B, C_map, H, W) -> (B, nodes, C).   Training draws queries; otherwise each node asks by its mean.
 
-        Equal queries of a level are one query to the attention, so N of them a level would give the same.
+        Equal queries of a level count once in the attention, so N of them a level would give the same.
         """
         places = feature_map.flatten(2).mT
         if not (self.training and self.config.probabilistic):
@@ -314,7 +340,10 @@ class Mapper(nn.Module):
         return self.decomposition.back(torch.cat(nodes, 1))
 
     def points(self, nodes: Tensor) -> Tensor:
-        """Nodes on the manifold, fp32 also under autocast: distances have no digits left in bf16.   (B, nodes, C) -> (B, nodes, w)"""
+        """Nodes on the manifold.   (B, nodes, C) -> (B, nodes, w)
+
+        In fp32 also under autocast: distances have no digits left in bf16.
+        """
         tangent = self.to_tangent(nodes)
         return self.manifold.lift(tangent.float() if tangent.dtype in HALF else tangent)
 
@@ -336,7 +365,7 @@ class Mapper(nn.Module):
 
 @dataclass
 class Hierarchy:
-    """The tree of B images. Nodes level by level, leaves first."""
+    """The trees of B images. Nodes come level by level, leaves first."""
 
     attention: Tensor  # (B, nodes, H, W) over the feature map, each sums to 1
     points: Tensor  # (B, nodes, width) on the manifold: space components
@@ -346,10 +375,14 @@ class Hierarchy:
 
 
 class HiMapper(nn.Module):
-    """A backbone, the plug-in, a classifier.   (B, 3, H, W) -> logits (B, classes); while training (logits, `TreeLoss`)
+    """A backbone, the plug-in, a classifier.   (B, 3, H, W) -> logits (B, classes); in training (logits, `TreeLoss`)
 
-    backbone: "timm:resnet50", "torchvision:swin_t", "hcformer-nano"; a model of theirs; or any module with `features` and widths (`Backbone`).
+    backbone: a name ("timm:resnet50", "torchvision:swin_t", "hcformer-nano"), a model of theirs, or any `Backbone`.
     Weights are random unless `pretrained` asks for the published ones. A classifier of the right size is kept.
+
+    >>> model = HiMapper("hcformer-nano-32", num_classes=10, config=HiMapperConfig(leaves=8, levels=3)).eval()
+    >>> model.hierarchy(torch.rand(2, 3, 32, 32)).attention.shape  # 8 + 4 + 2 nodes look at a map of 4 x 4
+    torch.Size([2, 14, 4, 4])
     """
 
     def __init__(
@@ -393,7 +426,7 @@ class HiMapper(nn.Module):
         return [*blocks_of(self.backbone), self.mapper]
 
     def no_weight_decay(self) -> set[str]:
-        """timm's: names of what should not shrink. Vectors are left alone anyway."""
+        """Names of parameters that should not decay, as in timm. Vectors never decay anyway."""
         of_backbone = {f"backbone.{name}" for name in getattr(self.backbone, "no_weight_decay", set)()}
         return (of_backbone | {"mapper.tree.mean", "mapper.tree.log_variance"}) & {
             name for name, _ in self.named_parameters()
@@ -409,7 +442,11 @@ class Overhead:
 
 
 def overhead(model: HiMapper, image_size: int | tuple[int, int] = 224) -> Overhead:
-    """Counted, not timed: the backbone runs once for the shape of its map, the plug-in not at all."""
+    """Parameters and operations of the plug-in, counted: the backbone runs once, for the shape of its map.
+
+    >>> overhead(HiMapper("hcformer-nano-32", num_classes=10), image_size=32).parameters
+    1537857
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -424,9 +461,8 @@ def overhead(model: HiMapper, image_size: int | tuple[int, int] = 224) -> Overhe
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             features = model.backbone.features(torch.zeros(1, 3, height, width, device=some.device, dtype=some.dtype))
             of_backbone = counter.get_total_flops()
-            torch.func.functional_call(
-                model.mapper, state, tuple(f.to("meta") for f in features)
-            )  # meta: on CPU attention is not counted
+            # on the device "meta", because attention is not counted on the CPU
+            torch.func.functional_call(model.mapper, state, tuple(f.to("meta") for f in features))
             of_both = counter.get_total_flops()
     finally:
         for module, training in was_training.items():

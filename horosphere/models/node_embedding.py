@@ -2,8 +2,9 @@
 
     loss(u, v) = -log  e^{-d(u,v)} / (e^{-d(u,v)} + Σ_n e^{-d(u,n)})        over relations (u, v) and negatives n
 
-A step takes some nodes with all their relations and one set of negatives for all of them, so that the distances to the negatives are one
-matrix product, and their sum is formed once a node, not once a relation. Negatives that are relations of u (or u itself) are left out.
+A step takes some nodes with all their relations, and one set of negatives for all of them. So the distances to the
+negatives are one matrix product, and their sum is formed once for each node, not for each relation. Negatives that are
+relations of u, or u itself, are left out.
 """
 
 import math
@@ -18,7 +19,7 @@ from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
 from horosphere.settings import Count, Positive
 
-START = 1e-3  # std of the points at first: nearly all at the origin, where every direction is still open
+START = 1e-3  # std of the points at the start: near the origin, where every direction is still open
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ class NodeEmbedding(nn.Module):
     """A table of N points of a manifold, and the loss that arranges them.
 
     In float64: far from the origin, where leaves live, a product of float32 coordinates cannot tell siblings apart.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> model = NodeEmbedding(4, 2, Lorentz())
+    >>> relations = Relations(np.array([(1, 0), (2, 0), (3, 1)]), nodes=4)
+    >>> loss = model(relations.batch(torch.tensor([1, 3])), negatives=torch.tensor([2]))
+    >>> round(loss.item(), 2)  # log 2: at the start all distances are nearly 0
+    0.69
     """
 
     def __init__(self, nodes: int, config: NodeEmbeddingConfig, std: float = START):
@@ -84,10 +92,9 @@ class Batch:
     related: Tensor  # (P,)
 
     def excluded(self, negatives: Tensor, total: int) -> Tensor:
-        """Which negatives (K,) are no negatives of which node.   -> (B, K) bool"""
-        column = negatives.new_full(
-            (total,), len(negatives)
-        )  # of each node; those not drawn share a last one, cut off below
+        """Which negatives (K,) are relations of a node, or the node itself.   -> (B, K) bool"""
+        # a node's place among the negatives; nodes not drawn share a last column, which is cut off below
+        column = negatives.new_full((total,), len(negatives))
         column[negatives] = torch.arange(len(negatives), device=negatives.device)
         excluded = torch.zeros(len(self.nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
         excluded[self.row, column[self.related]] = True
@@ -96,7 +103,12 @@ class Batch:
 
 
 class Relations:
-    """Relations (P, 2) as rows of a compressed table on a device: all relations of any set of nodes without a search."""
+    """Relations (P, 2) as a compressed table on a device: it has all relations of any nodes without a search.
+
+    >>> relations = Relations(np.array([(1, 0), (2, 0), (2, 1)]), nodes=3)
+    >>> relations.batch(torch.tensor([2])).related
+    tensor([0, 1])
+    """
 
     def __init__(self, pairs: np.ndarray, nodes: int, device: torch.device | str = "cpu"):
         pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]

@@ -1,4 +1,9 @@
-"""HCFormer in timm: `import horosphere.models.timm_models`, then `timm.create_model("hcformer_nano", features_only=True)` and all the rest."""
+"""HCFormer in timm: import this module, then timm.create_model knows "hcformer_nano" and its sisters.
+
+>>> import timm
+>>> timm.create_model("hcformer_nano_32", num_classes=10).num_classes
+10
+"""
 
 from typing import Any
 
@@ -12,7 +17,7 @@ __all__ = ["hcformer_medium", "hcformer_nano", "hcformer_nano_32", "hcformer_sma
 
 
 class TimmHCFormer(HCFormer):
-    """HCFormer by timm's names for its settings. Every other setting of `HCFormerConfig` is passed on."""
+    """HCFormer with timm's names for its settings. Every other setting of `HCFormerConfig` is passed on."""
 
     def __init__(
         self,

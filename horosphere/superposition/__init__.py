@@ -1,4 +1,5 @@
-"""The superposition laboratory: a toy model of sparse features in few dimensions, sweeps over it, and what both say about language models.
+"""The superposition laboratory: a toy model of sparse features in few dimensions, and what it says of language models.
 
-Imports nothing: `toy` (the model), `frequencies`, `sweep` (many runs), `diagnostics`, `theory`, `fits`, `heads`, `published`.
+Modules are imported by name: `toy` (the model), `frequencies`, `sweep` (many runs), `diagnostics`, `theory`, `fits`,
+`heads`, `published`.
 """

@@ -1,4 +1,4 @@
-"""Training in plain torch: dense batches, autograd, one run after the other. Slow and obvious; any read-out, any device."""
+"""Training in plain torch: dense batches, autograd, one run after the other. Slow, for any read-out and any device."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,13 @@ from horosphere.superposition.toy import BETA1, BETA2, EPSILON, STATE, Schedule,
 
 
 class AutogradGroup:
-    """Runs of one n. Runs of the same law, density and seed share their batches."""
+    """Runs of one n. Runs of the same law, density and seed share their batches.
+
+    >>> group = AutogradGroup([Toy(n=20, m=4, law="power:1")], Schedule(steps=9, batch=16, warmup=2))
+    >>> group.advance(3)
+    >>> group.step, group.state()["W.0"].shape
+    (3, torch.Size([20, 4]))
+    """
 
     def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cpu"):
         self.runs, self.schedule, self.device, self.step = list(runs), schedule, device, 0
@@ -29,13 +35,13 @@ class AutogradGroup:
         self._counted += steps
 
     def losses(self) -> Tensor:
-        """(R,) mean training loss a sample since last asked"""
+        """Mean training loss a sample since last asked.   -> (R,)"""
         mean = self._summed / max(self._counted, 1)
         self._summed, self._counted = torch.zeros_like(self._summed), 0
         return mean
 
     def state(self) -> dict[str, Tensor]:
-        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`"""
+        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and the sums behind `losses`"""
         named = {
             f"{name}.{index}": tensor.to("cpu", copy=True)
             for index, state in enumerate(self._states)
@@ -60,15 +66,14 @@ class AutogradGroup:
         return {name: tensor.to(self.device) for name, tensor in zip(STATE, tensors, strict=True)}
 
     def _update(self, toy: Toy, state: dict[str, Tensor], x: Tensor) -> float:
-        """One step of a run; its loss before it."""
+        """One step of a run. Returns its loss before the step."""
         W, b = (state[name].requires_grad_() for name in ("W", "b"))
         value = loss(x, W, b, toy.readout)
         gradients = torch.autograd.grad(value, (W, b))
         factor = self.schedule.factor(self.step)
+        rates = (toy.lr * factor, toy.rate_of_bias * factor)
         with torch.no_grad():
-            for name, gradient, rate in zip(
-                ("W", "b"), gradients, (toy.lr * factor, toy.rate_of_bias * factor), strict=True
-            ):
+            for name, gradient, rate in zip(("W", "b"), gradients, rates, strict=True):
                 weight, mean, square = (state[part].detach() for part in (name, f"{name}_mean", f"{name}_square"))
                 if name == "W":
                     weight.copy_(decay(weight, rate, toy.gamma))

@@ -19,9 +19,13 @@ EXACT = 1e-9  # a frequency this near to one means a feature that is always on
 
 
 def frequencies(law: str, n: int, density: float) -> np.ndarray:
-    """p (n,), decreasing, Σp = density (the mean number of active features): p ∝ weight of the law, i = 1 … n.
+    """p (n,), decreasing, proportional to the weights of a law, with Σp = density, the mean number of active features.
 
-    power:α i^-α; exponential:s exp(-i/s); linear n + 1 - i; uniform 1; counts:FILE the n largest counts of a file.
+    Weights for i = 1 … n: power:α has i^-α, exponential:s has exp(-i/s), linear has n + 1 - i, uniform has 1, and
+    counts:FILE has the n largest counts of a file.
+
+    >>> frequencies("linear", n=4, density=1.0)
+    array([0.4, 0.3, 0.2, 0.1])
     """
     if not (math.isfinite(density) and density > 0):
         raise UserError(f"density {density:g}: the mean number of active features must be a positive number")
@@ -35,13 +39,18 @@ def frequencies(law: str, n: int, density: float) -> np.ndarray:
     if p[0] > 1 + EXACT:
         most = math.floor(total / weights[0] * 1e6) / 1e6
         raise UserError(
-            f"{law} with n = {n} at density {density:g}: the first feature would be on with p = {p[0]:.6g} > 1; use at most {most:.8g}"
+            f"{law} with n = {n} at density {density:g}: the first feature would be on with p = {p[0]:.6g} > 1; "
+            f"use at most {most:.8g}"
         )
     return np.where(p > 1 - EXACT, 1.0, p)
 
 
 def plain_law(law: str) -> str:
-    """The law in its shortest spelling: power:0.50 is power:0.5. Complains about what is no law, but reads no file."""
+    """The law in its shortest spelling. Refuses what is no law, but reads no file.
+
+    >>> plain_law("power:0.50")
+    'power:0.5'
+    """
     name, _, argument = law.partition(":")
     if name in NUMBERED:
         value = _number(law, argument)
@@ -52,7 +61,11 @@ def plain_law(law: str) -> str:
 
 
 def weights_of(law: str, n: int) -> np.ndarray:
-    """(n,) float64, decreasing, not yet scaled"""
+    """The weights of a law, decreasing, not yet scaled.   -> (n,) float64
+
+    >>> weights_of("power:1", 4).round(3)
+    array([1.   , 0.5  , 0.333, 0.25 ])
+    """
     plain_law(law)
     name, _, argument = law.partition(":")
     i = np.arange(1, n + 1, dtype=np.float64)
@@ -62,7 +75,7 @@ def weights_of(law: str, n: int) -> np.ndarray:
 
 
 def _number(law: str, text: str) -> float:
-    """α >= 0 or a scale > 0: anything else would not decrease."""
+    """α >= 0 or a scale > 0: with anything else the law would not decrease."""
     try:
         value = float(text)
     except ValueError:

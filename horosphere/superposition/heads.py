@@ -1,4 +1,4 @@
-"""The head of a language model: the one matrix that is needed, from wherever it lies, and how its rows share the space."""
+"""The head of a language model: that one matrix, from wherever it lies, and how its rows share the space."""
 
 from __future__ import annotations
 
@@ -21,10 +21,20 @@ from horosphere.runs import RUN, Run
 if TYPE_CHECKING:
     from horosphere.measure.tokens import TokenRadius
 
-HUB = "hf:"  # what a name on Hugging Face begins with: a slip in a path must not reach for the network
+HUB = "hf:"  # how a name on Hugging Face begins: a slip in a path must not reach for the network
 # where models keep their parts, under the names of transformers and of the files on Hugging Face
-PREFIXES = ("", "model.", "transformer.", "gpt_neox.", "model.decoder.", "decoder.", "backbone.", "language_model.", "language_model.model.",
-            "model.language_model.")  # fmt: skip
+PREFIXES = (
+    "",
+    "model.",
+    "transformer.",
+    "gpt_neox.",
+    "model.decoder.",
+    "decoder.",
+    "backbone.",
+    "language_model.",
+    "language_model.model.",
+    "model.language_model.",
+)
 HEADS = ("lm_head.weight", "embed_out.weight")
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 PROJECTIONS = ("project_out.weight",)  # of OPT: from the stream to narrower embeddings
@@ -41,39 +51,49 @@ class Head:
 
     weight: Tensor  # (V, d), as stored; in fp32 where it is a product
     name: str
-    tensor: str  # what was read
+    tensor: str  # names of the tensors read
     tied: bool  # the embeddings are the head
-    dims: int  # that the rows can fill: less than d where OPT's embeddings are narrower than its stream
-    padded: int  # rows that no token has, dropped
-    note: str = ""  # what else was done to it
+    dims: int  # dimensions that the rows can fill: fewer than d where OPT's embeddings are narrower than its stream
+    padded: int  # rows without a token, dropped
+    note: str = ""  # anything else that was done to the weight
 
 
 def head(model: str | Path) -> Head:
-    """The head of a folder made by save_pretrained or `horosphere train`, or of "hf:NAME" on Hugging Face. Reads safetensors, and no other tensor.
+    """The head of a folder made by save_pretrained or `horosphere train`, or of "hf:NAME" on Hugging Face.
 
-    OPT's projection is multiplied in; of a head on the hyperboloid the space-like part is returned, without slot 0.
+    Reads safetensors, and no other tensor. OPT's projection is multiplied in. A head on the hyperboloid comes without
+    slot 0: only its space-like part.
+
+    >>> import tempfile
+    >>> from safetensors.torch import save_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "config.json").write_text('{"model_type": "llama"}')
+    ...     save_file({"lm_head.weight": torch.zeros(50, 8)}, Path(folder, "model.safetensors"))
+    ...     head(folder).weight.shape
+    torch.Size([50, 8])
     """
     files = _open(str(model))
-    found = files.find(HEADS)
-    tied = found is None
+    stored = files.find(HEADS)
+    tied = stored is None
     if tied and _ties(files.config):
-        found = files.find(EMBEDDINGS)
-    if found is None:
+        stored = files.find(EMBEDDINGS)
+    if stored is None:
         kind = ", ".join(files.config.get("architectures") or [str(files.config.get("model_type"))])
         raise UserError(
             f"{model}: {kind} has no head that predicts tokens. Give a causal language model, saved with its head."
         )
-    rows, dims = files.shape(found)
+    rows, dims = files.shape(stored)
     known = min(rows, _vocabulary(files) or rows)
-    weight = files.read(found, known)
+    weight = files.read(stored, known)
     if not weight.is_floating_point():
         raise UserError(
-            f"{model}: {found} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. Give the model as it was trained."
+            f"{model}: {stored} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. "
+            "Give the model as it was trained."
         )
-    tensor, note = found, ""
+    tensor, note = stored, ""
     if (projection := files.find(PROJECTIONS)) is not None:
         through = files.read(projection).float()
-        weight, tensor = torch.cat([part.float() @ through for part in _parts(weight)]), f"{found} · {projection}"
+        weight, tensor = torch.cat([part.float() @ through for part in _parts(weight)]), f"{stored} · {projection}"
         dims = min(dims, through.shape[1])
         note = f"embeddings of {dims} dimensions, read through the projection from a stream of {through.shape[1]}"
     elif _is_lorentz(files.config):
@@ -83,7 +103,7 @@ def head(model: str | Path) -> Head:
 
 
 def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
-    """How often each token of the model occurs in a text (see `data.text.documents`), with the model's own tokenizer.   -> (size,)"""
+    """How often each token of the model's own tokenizer occurs in a text (see `data.text.documents`).   -> (size,)"""
     from horosphere.data.tokenizer import load_tokenizer
     from horosphere.measure.language import token_counts
     from horosphere.train.language import text_tokens
@@ -103,7 +123,7 @@ def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
         tokenizer = load_tokenizer(name)
     tokens = text_tokens(source, tokenizer)
     counts = token_counts(tokens, size)
-    counts[tokens.bos] -= tokens.documents  # each begins with one that is not in the text
+    counts[tokens.bos] -= tokens.documents  # each document begins with one that is not in the text
     return counts
 
 
@@ -131,8 +151,8 @@ class _Files:
         return shape[0], shape[1]
 
     def read(self, name: str, rows: int | None = None) -> Tensor:
-        found: Tensor = self._slice(name)[:rows]
-        return found
+        tensor: Tensor = self._slice(name)[:rows]
+        return tensor
 
     def _slice(self, name: str) -> Any:
         from safetensors import SafetensorError
@@ -178,12 +198,12 @@ def _hub(model: str) -> Fetch:
         try:
             return Path(hf_hub_download(model.removeprefix(HUB), name))
         except Exception as error:  # the library raises whatever it runs into: names, permissions, connections
-            if isinstance(error, EntryNotFoundError) and not isinstance(
-                error, LocalEntryNotFoundError
-            ):  # the latter: no connection, and no copy
+            offline = isinstance(error, LocalEntryNotFoundError)  # no connection, and no copy
+            if isinstance(error, EntryNotFoundError) and not offline:
                 return None
             raise UserError(
-                f"{model}: {name} cannot be fetched ({_line(error)}). Check the name, your access to it and the connection."
+                f"{model}: {name} cannot be fetched ({_line(error)}). "
+                "Check the name, your access to it and the connection."
             ) from error
 
     return fetch
@@ -202,12 +222,13 @@ def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
 
 
 def _holder(model: str, fetch: Fetch) -> dict[str, str]:
-    """Tensor -> name of its file; of a sharded model by its index, without a look at the shards."""
+    """Tensor -> name of its file. The index of a sharded model says it, without a look at the shards."""
     if (single := fetch(WEIGHTS)) is not None:
         return dict.fromkeys(_handle(single).keys(), WEIGHTS)
     if (index := fetch(f"{WEIGHTS}.index.json")) is None:
         raise UserError(
-            f"{model}: no {WEIGHTS}. Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened."
+            f"{model}: no {WEIGHTS}. "
+            "Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened."
         )
     files = _json(index).get("weight_map")
     if not isinstance(files, dict) or not all(
@@ -220,7 +241,7 @@ def _holder(model: str, fetch: Fetch) -> dict[str, str]:
 
 
 def _handle(file: Path) -> Any:
-    """Its header is read, its tensors are not."""
+    """An open file. Its header is read, its tensors are not."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -230,7 +251,7 @@ def _handle(file: Path) -> Any:
 
 
 def _ties(config: dict[str, Any]) -> bool:
-    """Whether the embeddings are the head. Old configurations do not say: then what transformers takes for that kind of model."""
+    """Whether the embeddings are the head. Where an old configuration does not say, transformers' default decides."""
     if (said := _setting(config, "tie_word_embeddings")) is not None:
         return bool(said)
     kind = config.get("model_type")
@@ -253,12 +274,12 @@ def _is_lorentz(config: dict[str, Any]) -> bool:
 
 
 def _setting(config: dict[str, Any], name: str) -> Any:
-    """Models that also see or hear keep what concerns text in a configuration of its own."""
+    """A setting of the text model. Models that also see or hear keep those apart."""
     return config.get(name, (config.get("text_config") or {}).get(name))
 
 
 def _vocabulary(files: _Files) -> int | None:
-    """One more than the largest token: by the tokenizer's file, else by the configuration, which counts padded rows too."""
+    """One more than the largest token, from the tokenizer's file, or from the configuration, which counts padding."""
     if (file := files.fetch("tokenizer.json")) is not None:
         content = _json(file)
         try:
@@ -292,14 +313,19 @@ def _line(error: object) -> str:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Mean of (ŵ_i·ŵ_j)² over pairs of different unit rows."""
+    """Mean of (ŵ_i·ŵ_j)² over pairs of different unit rows.
+
+    >>> overlap = Overlap(mean_square=0.02, dims=100)
+    >>> overlap.isotropic, overlap.times_isotropic
+    (0.01, 2.0)
+    """
 
     mean_square: float
     dims: int
 
     @property
     def isotropic(self) -> float:
-        """What vectors that point anywhere have: 1/dims."""
+        """The mean square overlap of vectors that point anywhere: 1/dims."""
         return 1 / self.dims
 
     @property
@@ -309,12 +335,14 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class HeadGeometry:
+    """How the rows of a head share the space."""
+
     rows: int
     dims: int
     raw: Overlap
     centred: Overlap  # the mean row subtracted first
-    trimmed: Overlap  # and then the largest principal components, which a few directions shared by all tokens fill
-    components: int  # so many of them
+    trimmed: Overlap  # and then the largest principal components: a few directions that all tokens share
+    components: int  # how many of them
     effective_dims: float  # participation ratio (Σλ)²/Σλ² of the covariance's eigenvalues
     norm_mean: float
     norm_std: float
@@ -326,12 +354,18 @@ class HeadGeometry:
 def head_geometry(
     W: Tensor, counts: np.ndarray | None = None, dims: int | None = None, components: int | None = None
 ) -> HeadGeometry:
-    """Overlaps, effective dimension and norms of the rows of W (V, d), exact: (|ŴᵀŴ|² - V)/(V(V - 1)) in O(V d²), never V x V.
+    """Overlaps, effective dimension and norms of the rows of W (V, d).
 
-    dims: that the rows can fill, when fewer than d. components: of `trimmed`; d/100, at least one, unless given.
+    Overlaps are exact, (|ŴᵀŴ|² - V)/(V(V - 1)) in O(V d²), without a V x V matrix.
+    dims: dimensions that the rows can fill, where fewer than d.
+    components: principal components taken off for `trimmed`. None: d/100, at least one.
+
+    >>> W = torch.randn(500, 20, generator=torch.Generator().manual_seed(0))
+    >>> round(head_geometry(W).raw.times_isotropic, 1)  # random rows are isotropic
+    1.0
     """
     if W.dim() != 2 or len(W) < 2:
-        raise UserError(f"a head has shape (vocabulary, dimensions), two rows or more; this one has {tuple(W.shape)}")
+        raise UserError(f"a head has shape (vocabulary, dimensions), two rows or more; this has {tuple(W.shape)}")
     dims = W.shape[1] if dims is None else dims
     components = max(1, dims // 100) if components is None else components
     if not 0 < components < dims:
@@ -371,7 +405,10 @@ def head_geometry(
 
 
 def _mean_square(W: Tensor, change: Callable[[Tensor], Tensor]) -> float:
-    """Over pairs of different rows, each changed and then of length one. A row of which the change leaves rounding errors only is left out."""
+    """Mean square overlap of different rows, each changed and brought to length one.
+
+    A row that the change reduces to rounding errors is left out.
+    """
 
     def unit(x: Tensor) -> Tensor:
         y = change(x)
@@ -379,12 +416,12 @@ def _mean_square(W: Tensor, change: Callable[[Tensor], Tensor]) -> float:
         return torch.where(length > 16 * torch.finfo(x.dtype).eps * x.norm(dim=1, keepdim=True), y / length, 0)
 
     gram = _gram(W, unit)
-    rows = round(float(gram.trace()))  # each has length one, and a square of one on the diagonal of ŴŴᵀ
+    rows = round(float(gram.trace()))  # each row has length one, and adds one to the trace
     return float((gram.square().sum() - rows) / (rows * (rows - 1))) if rows > 1 else math.nan
 
 
 def _gram(W: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Σ over rows of change(w)ᵀ change(w), products in fp32 (fp64 for fp64), their sum in fp64.   (V, d) -> (d, d)"""
+    """Σ over rows of change(w)ᵀ change(w): products in fp32 (fp64 for fp64), the sum in fp64.   (V, d) -> (d, d)"""
     total = torch.zeros(W.shape[1], W.shape[1], dtype=torch.float64, device=W.device)
     for part in _parts(W):
         x = change(part if part.dtype == torch.float64 else part.float())

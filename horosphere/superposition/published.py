@@ -1,4 +1,4 @@
-"""Points that were published, to hold our own against: read off figures and tables (published/README.md says which)."""
+"""Published points to compare ours with, read off figures and tables. published/README.md says which."""
 
 import csv
 import json
@@ -20,7 +20,11 @@ FILES = {
 
 
 def published(name: str) -> dict[str, np.ndarray]:
-    """A figure as its series, each (points, 2); a table as its columns, each (rows,), numbers where all are numbers."""
+    """A figure as its series, each (points, 2); a table as its columns, each (rows,), numbers where all are numbers.
+
+    >>> {name: column.shape for name, column in published("chinchilla").items()}
+    {'N_million': (50,), 'd_model': (50,)}
+    """
     path = published_file(name)
     if path.suffix == ".csv":
         with path.open(encoding="utf-8", newline="") as file:
@@ -32,7 +36,11 @@ def published(name: str) -> dict[str, np.ndarray]:
 
 
 def published_file(name: str) -> Path:
-    """Where the points lie."""
+    """The file with the points.
+
+    >>> published_file("chinchilla").name
+    'chinchilla_tableA9.csv'
+    """
     if name not in FILES:
         raise UserError(f'nothing published is called "{name}": choose {", ".join(FILES)}')
     return FOLDER / FILES[name]

@@ -1,4 +1,4 @@
-"""What a sweep found: its table read back, and how loss falls with width in each setting."""
+"""The table of a sweep, read back, and how loss falls with width in each setting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horosphere.superposition.toy import BIASES, READOUTS
 
 Rows = Sequence[Mapping[str, Any]]
 RESULTS = "results.csv"
-SETTING = ("n", "law", "density", "gamma", "bias", "readout")  # runs that agree in these differ in width and seed only
+SETTING = ("n", "law", "density", "gamma", "bias", "readout")  # runs of a setting differ in width and seed only
 COUNTS = {"n": 1, "m": 1, "seed": 0}  # columns of whole numbers, and the least that makes sense
 CHOICES = {"bias": BIASES, "readout": READOUTS}
 MADE_BY = "give what `horosphere superposition sweep` wrote"
@@ -33,15 +33,15 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
                 reader = csv.reader(file)
-                found = [(reader.line_num, cells) for cells in reader if cells]
+                lines = [(reader.line_num, cells) for cells in reader if cells]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); {MADE_BY}") from None
-        names = found[0][1] if found else []
+        names = lines[0][1] if lines else []
         if missing := [name for name in NEEDED if name not in names]:
             raise UserError(f"{path}: no column {', '.join(missing)}; {MADE_BY}")
-        if len(found) == 1:
+        if len(lines) == 1:
             raise UserError(f"{path}: a header and no runs; {MADE_BY}")
-        for line, cells in found[1:]:
+        for line, cells in lines[1:]:
             try:
                 if len(cells) != len(names):
                     raise UserError(f"{len(cells)} cells for {len(names)} columns")
@@ -52,7 +52,7 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
-    """A cell as the sweep meant it. Only what tells runs apart must be there: a run that diverged has no loss."""
+    """A cell as the sweep meant it. Only cells that tell runs apart must be filled: a run that diverged has no loss."""
     if name in NEEDED and not text:
         raise UserError(f"column {name} is empty")
     if name == "law":
@@ -97,20 +97,30 @@ class Setting:
 
 
 def law_exponent(law: str) -> float:
+    """The exponent of a power law of frequencies; NaN for other laws.
+
+    >>> law_exponent("power:1.5"), law_exponent("uniform"), law_exponent("linear")
+    (1.5, 0.0, nan)
+    """
     name, _, number = law.partition(":")
     return float(number) if name == "power" else 0.0 if name == "uniform" else math.nan
 
 
 def settings(rows: Rows, **wanted: Any) -> list[Setting]:
-    """The rows gathered by setting, those with two widths or more that every one of their seeds has; a power law fitted to each.
+    """The rows gathered by setting, each with a fitted power law. A setting needs two widths that all its seeds have.
 
     wanted: only settings with these values.
+
+    >>> same = {"n": 1000, "law": "power:1", "density": 1.0, "gamma": 0.0, "bias": "normal", "readout": "dot"}
+    >>> rows = [{**same, "m": m, "seed": 0, "loss": 2 / m, "phi_half": 0.1} for m in (10, 20, 40)]
+    >>> [round(setting.fit.exponent, 3) for setting in settings(rows, gamma=0.0)]
+    [1.0]
     """
     groups: dict[tuple[Any, ...], dict[tuple[int, int], Mapping[str, Any]]] = {}
     for row in rows:
         if all(_same(row[name], value) for name, value in wanted.items()):
             groups.setdefault(tuple(_key(row[name]) for name in SETTING), {})[row["seed"], row["m"]] = row
-    found = []
+    gathered = []
     for key, runs in groups.items():
         seeds, widths = sorted({seed for seed, _ in runs}), sorted({m for _, m in runs})
         widths = [m for m in widths if all((seed, m) in runs for seed in seeds)]
@@ -120,7 +130,7 @@ def settings(rows: Rows, **wanted: Any) -> list[Setting]:
             np.array([[runs[seed, m][name] for m in widths] for seed in seeds], float) for name in ("loss", "phi_half")
         )
         if np.isfinite(losses).all() and (losses > 0).all():
-            found.append(
+            gathered.append(
                 Setting(
                     **dict(zip(SETTING, key, strict=True)),
                     widths=np.array(widths),
@@ -129,7 +139,7 @@ def settings(rows: Rows, **wanted: Any) -> list[Setting]:
                     fit=power_law(widths, losses),
                 )
             )
-    return found
+    return gathered
 
 
 def _key(value: Any) -> Any:

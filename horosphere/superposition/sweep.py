@@ -2,7 +2,7 @@
 
 sweep.json               the grid, and the rows of runs that are done
 results.csv              the same rows for other programs (and results.parquet, where asked for)
-checkpoint.safetensors   the runs under way: gone when they are done
+checkpoint.safetensors   the runs under way; removed when they are done
 """
 
 import csv
@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,10 +34,10 @@ from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, stre
 from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, preactivation
 
 ABOUT, PARQUET, CHECKPOINT = "sweep.json", "results.parquet", "checkpoint.safetensors"
-EVALUATED = (128, 1024)  # batches and their samples, fresh ones, that the loss of a trained run is measured on
+EVALUATED = (128, 1024)  # fresh batches, and samples in each, that measure the loss of a trained run
 OUTPUTS_AT_ONCE = 2**24  # numbers in memory while it is measured
-INTERVALS = 100  # of a run: its training loss is the mean over the last of them
-SAVING = 0.05  # of the time at most goes into checkpoints
+INTERVALS = 100  # of a run; its training loss is the mean over the last of them
+SAVING = 0.05  # share of the time that may go into checkpoints
 PIECE = 1.0  # seconds of training between two looks at the clock
 
 Row = dict[str, Any]
@@ -54,64 +54,72 @@ class Group(Protocol):
     def load(self, state: dict[str, Tensor]) -> None: ...
 
 
-def sweep(
-    runs: Sequence[Toy],
-    schedule: Schedule,
-    out: str | Path,
-    device: str = "cpu",
-    *,
-    jobs: int | None = None,
-    memory_gb: float | None = None,
-    save_every_s: float = 60.0,
-    resume: bool = False,
-    overwrite: bool = False,
-    parquet: bool = False,
-    quiet: bool = False,
-    report: Update | None = None,
-) -> list[Row]:
-    """Train all runs, and return one row each, in their order. What a run becomes depends on neither the others, nor `jobs`, nor a resume.
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a sweep is run. On one device its results do not depend on any of this."""
 
-    memory_gb bounds what is trained at once (default: 4 on the CPU, half of what is free on a GPU). `report(done, note)` replaces the bar.
+    device: str = "cpu"
+    jobs: int | None = None  # threads on the CPU; None: one for each core
+    memory_gb: float | None = None  # for runs trained at once; None: 4 on the CPU, half of what is free on a GPU
+    save_every_s: float = 60.0  # seconds between checkpoints
+    resume: bool = False  # go on with a sweep that was stopped
+    overwrite: bool = False
+    parquet: bool = False  # write results.parquet too
+    quiet: bool = False
+    report: Update | None = None  # report(done, note) instead of a bar
+
+
+def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: SweepOptions | None = None) -> list[Row]:
+    """Train all runs, and return one row each, in their order. A run does not depend on the others, nor on a resume.
+
     Ctrl-C and SIGTERM keep what is done, then raise KeyboardInterrupt.
+
+    >>> import tempfile
+    >>> runs = [Toy(n=20, m=m, law="power:1", readout="distance") for m in (2, 4)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = sweep(runs, Schedule(steps=5, batch=8, warmup=1), folder, SweepOptions(quiet=True))
+    >>> [(row["m"], row["steps"], row["loss"] > 0) for row in rows]
+    [(2, 5, True), (4, 5, True)]
     """
-    out, runs = Path(out), list(runs)
+    out, runs, options = Path(out), list(runs), options or SweepOptions()
     if not runs:
         raise UserError("an empty grid: there is nothing to train")
     if roomy := [toy for toy in runs if toy.m > toy.n]:
         n, m = roomy[0].n, roomy[0].m
         raise UserError(
-            f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; lower the widths"
+            f"m = {m} dimensions for n = {n} features: with more room than features there is no superposition; "
+            "lower the widths"
         )
-    if parquet:
+    if options.parquet:
         require("parquet")
     for stream in streams(runs):
-        Sampler(*stream)  # complains about impossible frequencies now, and not in the middle of the night
+        Sampler(*stream)  # refuses impossible frequencies now, and not in the middle of the night
     grid = json.loads(
         json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)})
     )
-    rows = _finished(out, grid, resume, overwrite)
+    rows = _finished(out, grid, options.resume, options.overwrite)
     chunk, state, spent = _checkpoint(out, grid)
-    if rows.keys() >= set(chunk):  # killed after its rows were written, before the checkpoint went
+    if rows.keys() >= set(chunk):  # killed after the rows were written, before the checkpoint was removed
         chunk, state, spent = [], {}, 0.0
-    with stop_asked() as asked, progress("training", len(runs) * schedule.steps, quiet or report is not None) as bar:
-        update = report or bar
+    silent = options.quiet or options.report is not None
+    with stop_asked() as asked, progress("training", len(runs) * schedule.steps, silent) as bar:
+        update = options.report or bar
         while len(rows) < len(runs):
-            if asked():  # while the last ones were measured: their rows are written
+            if asked():  # while the last runs were measured: their rows are written
                 raise KeyboardInterrupt
             if not chunk:
                 waiting = [index for index in range(len(runs)) if index not in rows]
-                chunk = _chunk(runs, waiting, schedule, device, memory_gb)
+                chunk = _chunk(runs, waiting, schedule, options)
             members = [runs[index] for index in chunk]
-            group = _group(members, schedule, device, jobs, quiet)
+            group = _group(members, schedule, options)
             if state:
                 group.load(state)
-            keep = _Keeper(out, grid, chunk, spent, save_every_s)
-            losses = _train(
-                group, schedule, keep, asked, partial(_tell, update, len(rows) * schedule.steps, len(chunk))
-            )
-            found = _measure(members, group.state(), device)
+            keep = _Keeper(out, grid, chunk, spent, options.save_every_s)
+            tell = partial(_tell, update, len(rows) * schedule.steps, len(chunk))
+            losses = _train(group, schedule, keep, asked, tell)
+            measures = _measure(members, group.state(), options.device)
             seconds = round(keep.seconds() / len(chunk), 3)
-            for index, toy, loss, measured in zip(chunk, members, losses, found, strict=True):
+            for index, toy, loss, measured in zip(chunk, members, losses, measures, strict=True):
                 rows[index] = {
                     **asdict(toy),
                     "steps": schedule.steps,
@@ -120,10 +128,10 @@ def sweep(
                     "train_loss": loss,
                     "seconds": seconds,
                 }
-            _write(out, grid, rows, parquet)
+            _write(out, grid, rows, options.parquet)
             (out / CHECKPOINT).unlink(missing_ok=True)
             chunk, state, spent = [], {}, 0.0
-    _write(out, grid, rows, parquet)
+    _write(out, grid, rows, options.parquet)
     return [rows[index] for index in range(len(runs))]
 
 
@@ -132,11 +140,12 @@ def _tell(update: Update, before: int, size: int, step: int, note: str) -> None:
     update(before + step * size, note)
 
 
-# -- groups --------------------------------------------------------------------------------------------------------------
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
-def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | None, quiet: bool) -> Group:
+def _group(runs: Sequence[Toy], schedule: Schedule, options: SweepOptions) -> Group:
     """The fastest backend that can train these runs."""
+    device = options.device
     if runs[0].readout in PRODUCTS and device.startswith("cuda"):
         from horosphere.superposition.cuda import CudaGroup
 
@@ -145,10 +154,11 @@ def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | Non
         if importlib.util.find_spec("numba"):
             from horosphere.superposition.cpu import CompiledGroup
 
-            return CompiledGroup(runs, schedule, jobs=jobs)
-        if not quiet:
+            return CompiledGroup(runs, schedule, jobs=options.jobs)
+        if not options.quiet:
             print(
-                "numba is not installed, so this takes some twenty times longer: pip install 'horosphere[superposition]'",
+                "numba is not installed, so this takes some twenty times longer: "
+                "pip install 'horosphere[superposition]'",
                 file=sys.stderr,
             )
     from horosphere.superposition.autograd import AutogradGroup
@@ -156,11 +166,12 @@ def _group(runs: Sequence[Toy], schedule: Schedule, device: str, jobs: int | Non
     return AutogradGroup(runs, schedule, device)
 
 
-def _chunk(
-    runs: Sequence[Toy], waiting: list[int], schedule: Schedule, device: str, memory_gb: float | None
-) -> list[int]:
-    """The next runs to train together: of one n and read-out, streams kept together, as many as the memory takes (but at least one)."""
-    first = runs[waiting[0]]
+def _chunk(runs: Sequence[Toy], waiting: list[int], schedule: Schedule, options: SweepOptions) -> list[int]:
+    """The next runs to train together: of one n and read-out, as many as the memory takes, but at least one.
+
+    Runs of one stream are kept together.
+    """
+    first, device, memory_gb = runs[waiting[0]], options.device, options.memory_gb
     alike = [index for index in waiting if (runs[index].n, runs[index].readout) == (first.n, first.readout)]
     ordered = [alike[place] for members in streams([runs[index] for index in alike]).values() for place in members]
     if memory_gb is None:
@@ -169,16 +180,13 @@ def _chunk(
     low, high = 1, len(ordered)
     while low < high:  # need grows with the number of runs
         middle = (low + high + 1) // 2
-        low, high = (
-            (middle, high)
-            if need([runs[index] for index in ordered[:middle]], schedule) <= memory_gb * 1e9
-            else (low, middle - 1)
-        )
+        fits = need([runs[index] for index in ordered[:middle]], schedule) <= memory_gb * 1e9
+        low, high = (middle, high) if fits else (low, middle - 1)
     return ordered[:low]
 
 
 def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], float]:
-    """Bytes that a group of runs takes"""
+    """A function of runs and their schedule: the bytes that a group of them takes"""
     if readout in PRODUCTS and device.startswith("cuda"):
         from horosphere.superposition import cuda
 
@@ -187,13 +195,15 @@ def _memory(readout: str, device: str) -> Callable[[Sequence[Toy], Schedule], fl
         from horosphere.superposition import cpu
 
         return cpu.memory
-    return lambda runs, schedule: (
-        sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n
-    )  # the graph of one run
+    # weights with their moments, and the graph of one run
+    return lambda runs, schedule: sum(12 * toy.n * (toy.m + 1) for toy in runs) + 32 * schedule.batch * runs[0].n
 
 
 def _train(group: Group, schedule: Schedule, keep: "_Keeper", asked: Callable[[], bool], update: Update) -> list[float]:
-    """Train to the end; the mean training loss of each run over the last interval. Who is asked to stop saves the piece that is done first."""
+    """Train to the end. Returns the mean training loss of each run over the last interval.
+
+    Before it stops because it was asked to, it saves what is done.
+    """
     interval = math.ceil(schedule.steps / INTERVALS)
     pace, note = 1, ""
     while group.step < schedule.steps:
@@ -210,7 +220,7 @@ def _train(group: Group, schedule: Schedule, keep: "_Keeper", asked: Callable[[]
     return group.losses().tolist()
 
 
-# -- what a trained run is -----------------------------------------------------------------------------------------------
+# -- what a trained run is --------------------------------------------------------------------------------------------
 
 
 def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list[Row]:
@@ -224,9 +234,7 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
         ]
         for index, (W, b, _), loss in zip(members, weights, _losses(weights, batches, device), strict=True):
             mean, variance = overlaps(W)
-            directions = int(
-                (torch.linalg.vector_norm(W.double(), dim=-1) > 0).sum()
-            )  # the rows that `overlaps` counts
+            directions = int((torch.linalg.vector_norm(W.double(), dim=-1) > 0).sum())  # rows that `overlaps` counts
             strong, _ = overlaps(W, torch.linalg.vector_norm(W, dim=-1) > 1)
             rows[index] = {
                 "loss": loss,
@@ -242,9 +250,12 @@ def _measure(runs: Sequence[Toy], state: dict[str, Tensor], device: str) -> list
 
 
 def _losses(weights: Sequence[tuple[Tensor, Tensor, str]], batches: Batches, device: str) -> list[float]:
-    """Mean loss a sample of each (W, b, readout). Samples without an active feature all cost Σ ReLU(preactivation(0))²: counted, not computed."""
+    """Mean loss a sample of each (W, b, readout).
+
+    Samples without an active feature all cost Σ ReLU(preactivation(0))²: they are counted, not computed.
+    """
     samples, rows = batches.size * (len(batches.rows) - 1), len(batches.starts) - 1
-    silent = [
+    totals = [
         (samples - rows) * preactivation(W.new_zeros(W.shape[1]), W, b, readout).relu().square().sum().double()
         for W, b, readout in weights
     ]
@@ -253,19 +264,19 @@ def _losses(weights: Sequence[tuple[Tensor, Tensor, str]], batches: Batches, dev
         x = batches.dense_rows(low, min(low + block, rows)).to(device)
         for k, (W, b, readout) in enumerate(weights):
             y = preactivation(x @ W, W, b, readout).relu_()
-            silent[k] += y.sub_(x).square_().sum(dtype=torch.float64)
-    return [float(total) / samples for total in silent]
+            totals[k] += y.sub_(x).square_().sum(dtype=torch.float64)
+    return [float(total) / samples for total in totals]
 
 
-# -- files ---------------------------------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------------------
 
 
 class _Keeper:
-    """Keeps the state of a group now and then: every so many seconds, and never so often that it costs more than SAVING of the time."""
+    """Saves the state of a group every so many seconds, but never spends more than SAVING of the time on it."""
 
     def __init__(self, out: Path, grid: Row, chunk: list[int], spent: float, every: float):
         self.path, self.grid, self.chunk, self.every = out / CHECKPOINT, _mark(grid), chunk, every
-        self.begin = time.perf_counter() - spent  # what earlier processes spent on this chunk counts
+        self.begin = time.perf_counter() - spent  # the time of earlier processes on this chunk counts
         self.due = time.perf_counter() + every
 
     def seconds(self) -> float:
@@ -284,11 +295,14 @@ class _Keeper:
 
 
 def _counts(runs: Sequence[Toy]) -> Row:
-    """What the files of counts say, hashed, by law: their names alone would let them change under a sweep. Nothing where no law has a file."""
-    found: dict[str, Any] = {}
+    """Hashes of the files of counts, by law; nothing where no law has a file.
+
+    With their names alone, files could change under a sweep.
+    """
+    digests: dict[str, Any] = {}
     for law, n in sorted({(toy.law, toy.n) for toy in runs if toy.law.startswith("counts:")}):
-        found.setdefault(law, hashlib.sha256()).update(weights_of(law, n).tobytes())
-    return {"counts": {law: digest.hexdigest() for law, digest in found.items()}} if found else {}
+        digests.setdefault(law, hashlib.sha256()).update(weights_of(law, n).tobytes())
+    return {"counts": {law: digest.hexdigest() for law, digest in digests.items()}} if digests else {}
 
 
 def _mark(grid: Row) -> str:
@@ -300,19 +314,21 @@ def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, 
     if resume and (out / ABOUT).is_file():
         try:
             about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
-            found, rows = about["grid"], {int(index): row for index, row in about["rows"].items()}
+            before, rows = about["grid"], {int(index): row for index, row in about["rows"].items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{out / ABOUT}: damaged ({' '.join(str(error).split())}); start again with --overwrite"
             ) from error
-        if found != grid:
+        if before != grid:
             raise UserError(
-                f"{out} holds a sweep over another grid ({_difference(found, grid)}): give the same grid, or another --out"
+                f"{out} holds a sweep over another grid ({_difference(before, grid)}): "
+                "give the same grid, or another --out"
             )
         return rows
     if not overwrite and (out / ABOUT).is_file():
         raise UserError(
-            f"{out} holds a sweep already: pass --resume to go on with it, --overwrite to start again, or choose another --out"
+            f"{out} holds a sweep already: "
+            "pass --resume to go on with it, --overwrite to start again, or choose another --out"
         )
     if not (out.is_dir() and not any(out.iterdir())):  # an empty folder is as good as a new one
         require_new_folder(out, overwrite, mark=ABOUT)
@@ -323,16 +339,16 @@ def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, 
     return {}
 
 
-def _difference(found: Row, grid: Row) -> str:
+def _difference(before: Row, grid: Row) -> str:
     """The first thing in which two grids differ, in words"""
     for key, value in grid["schedule"].items():
-        if found["schedule"].get(key) != value:
-            return f"{key} {found['schedule'].get(key)} there, {value} here"
-    there, here = len(found["runs"]), len(grid["runs"])
+        if before["schedule"].get(key) != value:
+            return f"{key} {before['schedule'].get(key)} there, {value} here"
+    there, here = len(before["runs"]), len(grid["runs"])
     if there != here:
         return f"{there} runs there, {here} here"
-    changed = [law for law, digest in grid.get("counts", {}).items() if found.get("counts", {}).get(law) != digest]
-    return f"{changed[0]} held other counts" if changed and found["runs"] == grid["runs"] else "the runs differ"
+    changed = [law for law, digest in grid.get("counts", {}).items() if before.get("counts", {}).get(law) != digest]
+    return f"{changed[0]} held other counts" if changed and before["runs"] == grid["runs"] else "the runs differ"
 
 
 def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], float]:
@@ -360,11 +376,10 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
 
 
 def _write(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
-    """The table first: sweep.json says which rows are done, and must not promise more than there is."""
+    """Write the table, then sweep.json, which says what rows are done and must not promise more than there is."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    ordered = [
-        {name: rows[index].get(name) for name in names} for index in sorted(rows)
-    ]  # a sweep begun by an older version lacks a column
+    # .get: a sweep begun by an older version lacks a column
+    ordered = [{name: rows[index].get(name) for name in names} for index in sorted(rows)]
     if ordered:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")

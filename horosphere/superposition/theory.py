@@ -11,7 +11,11 @@ from horosphere.superposition.frequencies import frequencies
 def weak_loss(p: np.ndarray, represented: int | Sequence[int] | np.ndarray) -> np.ndarray:
     """Loss with the first `represented` features exact and the others answered by their mean.   (n,), (...) -> (...)
 
-    Σ_{i > φn} (4/3·p_i - p_i²), the variance of u·v with v ~ U(0, 2), summed to the finite n: the asymptote m^(1-α) is far off at n = 1000.
+    Σ_{i > φn} (4/3·p_i - p_i²), the variance of u·v with v ~ U(0, 2), summed to the finite n. The asymptote m^(1-α) is
+    far off at n = 1000.
+
+    >>> weak_loss(np.array([0.5, 0.3, 0.2]), [0, 1, 3]).round(3)
+    array([0.953, 0.537, 0.   ])
     """
     count = np.asarray(represented)
     if not np.issubdtype(count.dtype, np.integer) or count.min() < 0 or count.max() > len(p):
@@ -21,7 +25,11 @@ def weak_loss(p: np.ndarray, represented: int | Sequence[int] | np.ndarray) -> n
 
 
 def weak_exponent(law: str, n: int, density: float, widths: Sequence[int]) -> float:
-    """α_m of `weak_loss` with as many features represented as there are dimensions: minus its log-log slope over the widths."""
+    """α_m of `weak_loss` with as many features represented as dimensions: minus its log-log slope over the widths.
+
+    >>> round(weak_exponent("power:1.5", n=1000, density=1.0, widths=[10, 25, 63]), 2)
+    0.59
+    """
     m = np.unique(widths)
     if len(m) < 2 or m[0] < 1 or m[-1] >= n:
         raise UserError(
@@ -31,10 +39,18 @@ def weak_exponent(law: str, n: int, density: float, widths: Sequence[int]) -> fl
 
 
 def weak_asymptote(alpha: float) -> float:
-    """α_m = α - 1 for p ∝ i^-α with α > 1, where n has no end; no power law (0) below."""
+    """α_m = α - 1 for p ∝ i^-α with α > 1 and endless n; below there is no power law (0).
+
+    >>> weak_asymptote(1.5), weak_asymptote(0.5)
+    (0.5, 0.0)
+    """
     return max(0.0, alpha - 1)
 
 
 def strong_exponent(alpha: float) -> float:
-    """α_m = 1 by the overlap of many vectors in m dimensions, mean square 1/m; 2(α - 1) where p ∝ i^-α is very skewed (α > 3/2)."""
+    """α_m = 1: many vectors in m dimensions overlap by 1/m in the mean square. 2(α - 1) for very skewed p, α > 3/2.
+
+    >>> strong_exponent(1.0), strong_exponent(2.0)
+    (1.0, 2.0)
+    """
     return max(1.0, 2 * (alpha - 1))

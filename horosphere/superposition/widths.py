@@ -1,4 +1,4 @@
-"""HELM meets superposition: a language model at several widths, on the hyperboloid and in flat space; its loss, and how crowded its head is."""
+"""A language model at several widths, on the hyperboloid and in flat space: its loss, and how crowded its head is."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from horosphere.superposition.heads import head, head_geometry
 from horosphere.train.trainings import Entrant, Training, run_all
 
 GEOMETRIES = {"lorentz": "HELM-D", "euclidean": "Llama"}
-INNER = 3  # times the width: the feed-forward layers
+INNER = 3  # width of the feed-forward layers, in widths of the model
 DECIDED = ("model", "geometry", "hidden_size", "num_attention_heads", "intermediate_size")
 TABLE, PICTURE = "widths.csv", "widths.png"
 
 
 @dataclass(frozen=True)
 class WidthRow:
-    """One training."""
+    """The numbers of one training."""
 
     model: str
     geometry: str
@@ -36,12 +36,14 @@ class WidthRow:
     loss: float  # nats a token, on all of the validation text
     bits_per_byte: float
     overlap: float  # mean square overlap of the head's unit rows, without their mean
-    times_isotropic: float  # that, in units of what random rows have
+    times_isotropic: float  # the same, in units of what random rows have
     effective_dims: float
 
 
 @dataclass(frozen=True, eq=False)
 class WidthStudy:
+    """Trainings of several widths, geometries and seeds."""
+
     rows: list[WidthRow]
 
     def mean(self, model: str, width: int, name: str) -> tuple[float, float]:
@@ -58,7 +60,7 @@ class WidthStudy:
         return list(dict.fromkeys(row.model for row in self.rows))
 
     def fit(self) -> WidthFit | None:
-        """L = A/m^α + B with one α and A, and an offset a geometry; None with fewer than three widths."""
+        """L = A/m^α + B, with an offset B for each geometry; None with fewer than three widths."""
         if len(self.widths) < 3:
             return None
         columns = {
@@ -104,9 +106,10 @@ def study_widths(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> WidthStudy:
-    """Train the recipe at every width in both geometries, each in a process of its own below `out`, and look at the heads.
+    """Train the recipe at every width in both geometries, each in its own process below `out`, and look at the heads.
 
-    Depth, head width, text, tokens and learning rate are the same for all. What is done stays, and a study that was stopped goes on.
+    Depth, head width, text, tokens and learning rate are the same for all. A study that was stopped goes on where it
+    was.
     """
     from horosphere.models.helm import helm_config
     from horosphere.train.language import LanguageRecipe
@@ -132,19 +135,13 @@ def study_widths(
             ]
             for geometry, name in GEOMETRIES.items():
                 chosen = [*settings, *sizes, f"geometry={geometry}"]
-                trainings.append(
-                    Training(
-                        Entrant(f"{name} {width}", recipe),
-                        chosen,
-                        out / f"{name.lower()}-{width}-{seed}",
-                        base.engine.steps,
-                    )
-                )
+                entrant, folder = Entrant(f"{name} {width}", recipe), out / f"{name.lower()}-{width}-{seed}"
+                trainings.append(Training(entrant, chosen, folder, base.engine.steps))
     with progress("training", sum(t.steps for t in trainings), quiet) as update:
         run_all(trainings, jobs, device, overwrite, update)
-    found = WidthStudy([_row(training, _width_of(training)) for training in trainings])
-    found.save(out)
-    return found
+    study = WidthStudy([_row(training, _width_of(training)) for training in trainings])
+    study.save(out)
+    return study
 
 
 def _width_of(training: Training) -> int:
@@ -154,8 +151,8 @@ def _width_of(training: Training) -> int:
 def _row(training: Training, width: int) -> WidthRow:
     about = json.loads((training.folder / "run.json").read_text(encoding="utf-8"))
     last = [line for line in training.metrics() if "eval_bits_per_byte" in line][-1]
-    found = head(training.folder)
-    geometry = head_geometry(found.weight, dims=found.dims)
+    trained = head(training.folder)
+    geometry = head_geometry(trained.weight, dims=trained.dims)
     return WidthRow(
         model=training.entrant.name.partition(" ")[0],
         geometry=next(

@@ -1,4 +1,7 @@
-"""Small pictures of squares and circles. Circles have no blue: by their outline alone, a few pixels wide, no network learns them in seconds."""
+"""Small pictures of squares and circles.
+
+Circles have no blue: from their outline alone, a few pixels wide, no network learns them in seconds.
+"""
 
 import json
 
@@ -12,22 +15,17 @@ def drawn(seed, height=32, width=40, count=2):
     random = np.random.default_rng(seed)
     image = random.integers(0, 60, (height, width, 3))
     y, x = np.mgrid[:height, :width]
-    found = []
+    shapes = []
     for number in range(count):
         radius = int(random.integers(5, 8))
         room = width // 2
         cy, cx = random.integers(radius, height - radius), number * room + random.integers(radius, room - radius)
         kind = int(random.integers(1, 3))
-        mask = (
-            np.maximum(abs(y - cy), abs(x - cx)) < radius
-            if kind == SQUARE
-            else (y - cy) ** 2 + (x - cx) ** 2 < radius**2
-        )
-        image[mask] = (
-            random.integers(120, 256, 3) if kind == SQUARE else random.integers(120, 256, 3) * np.array([1, 1, 0])
-        )
-        found.append((mask, kind))
-    return image.astype(np.uint8), found
+        square, circle = np.maximum(abs(y - cy), abs(x - cx)) < radius, (y - cy) ** 2 + (x - cx) ** 2 < radius**2
+        mask = square if kind == SQUARE else circle
+        image[mask] = random.integers(120, 256, 3) * np.array([1, 1, kind == SQUARE])
+        shapes.append((mask, kind))
+    return image.astype(np.uint8), shapes
 
 
 def save(array, path):
@@ -41,8 +39,8 @@ def write_semantic(root, train=16, val=6, void=9, **shape):
     """As CamVid lies in its folders: 0 is the ground, 1 a square, 2 a circle, `void` the first row."""
     for part, count, first in (("train", train, 0), ("val", val, 1000)):
         for number in range(count):
-            image, found = drawn(first + number, **shape)
-            mask = sum((m * kind for m, kind in found), np.zeros(image.shape[:2], dtype=np.uint8)).astype(np.uint8)
+            image, shapes = drawn(first + number, **shape)
+            mask = sum((m * kind for m, kind in shapes), np.zeros(image.shape[:2], dtype=np.uint8)).astype(np.uint8)
             mask[0] = void
             save(image, root / part / f"{number:02}.png")
             save(mask, root / f"{part}annot" / f"{number:02}.png")
@@ -52,9 +50,9 @@ def write_semantic(root, train=16, val=6, void=9, **shape):
 def write_instances(root, count=20, empty=(3,), **shape):
     """As Penn-Fudan: objects are numbered; pictures `empty` have none."""
     for number in range(count):
-        image, found = drawn(number, **shape, count=0 if number in empty else 2)
+        image, shapes = drawn(number, **shape, count=0 if number in empty else 2)
         mask = np.zeros(image.shape[:2], dtype=np.uint8)
-        for i, (m, _) in enumerate(found):
+        for i, (m, _) in enumerate(shapes):
             mask[m] = i + 1
         save(image, root / "images" / f"{number:02}.png")
         save(mask, root / "masks" / f"{number:02}.png")

@@ -1,4 +1,4 @@
-"""Masks: every layout pairs each picture with its own, void pixels never count, and what does not fit is named in one line."""
+"""Masks: every layout pairs each picture with its own, void pixels never count, what does not fit is named."""
 
 import json
 import shutil
@@ -38,9 +38,9 @@ def test_every_layout_holds_the_same(tmp_path, layout):
         pictures, masks = (layout if " " in layout else f"{{p}} {layout}").format(p=part).split()
         for old, new in ((part, pictures), (f"{part}annot", masks)):
             shutil.copytree(tmp_path / "camvid" / old, tmp_path / "other" / new)
-    found = open_semantic(str(tmp_path / "other"), ignore=9)
-    assert found.classes == expected.classes == ["0", "1", "2"]
-    for mine, theirs in ((found.train, expected.train), (found.valid, expected.valid)):
+    opened = open_semantic(str(tmp_path / "other"), ignore=9)
+    assert opened.classes == expected.classes == ["0", "1", "2"]
+    for mine, theirs in ((opened.train, expected.train), (opened.valid, expected.valid)):
         for a, b in zip(everything(mine), everything(theirs), strict=True):
             np.testing.assert_array_equal(a[0], b[0])
             np.testing.assert_array_equal(a[1], b[1])
@@ -48,10 +48,10 @@ def test_every_layout_holds_the_same(tmp_path, layout):
 
 def test_a_mask_is_what_was_written_and_void_is_ignored(tmp_path):
     image, mask = open_semantic(write_semantic(tmp_path, 2, 1), ignore=9).train.read(1)
-    expected, found = drawn(1)
+    expected, shapes = drawn(1)
     np.testing.assert_array_equal(image, expected)
     assert (mask[0] == IGNORED).all()
-    np.testing.assert_array_equal(mask[1:], sum(m * kind for m, kind in found)[1:])
+    np.testing.assert_array_equal(mask[1:], sum(m * kind for m, kind in shapes)[1:])
 
 
 def test_an_ignored_number_may_be_a_low_one(tmp_path):
@@ -114,9 +114,9 @@ def test_transparent_pictures_are_refused(tmp_path):
 
 def test_work_is_handed_back_in_order(tmp_path):
     part = open_semantic(write_semantic(tmp_path, 6, 1), ignore=9).train
-    found = part.later([4, 1, 1], lambda image, mask, place: (image, place))()
-    assert [place for _, place in found] == [0, 1, 2]
-    np.testing.assert_array_equal(found[0][0], part.read(4)[0])
+    results = part.later([4, 1, 1], lambda image, mask, place: (image, place))()
+    assert [place for _, place in results] == [0, 1, 2]
+    np.testing.assert_array_equal(results[0][0], part.read(4)[0])
 
 
 # -- a mask for every object ------------------------------------------------------------------------------------------
@@ -125,16 +125,16 @@ def test_work_is_handed_back_in_order(tmp_path):
 def test_numbered_objects_are_apart_with_tight_boxes(tmp_path):
     data = open_instances(write_instances(tmp_path))
     assert data.classes == ["object"]
-    found, expected = data.train.read(1)[1], drawn(1)[1]
-    np.testing.assert_array_equal(found.masks, [m for m, _ in expected])
-    for mask, (left, top, right, bottom) in zip(found.masks, found.boxes.astype(int), strict=True):
+    objects, expected = data.train.read(1)[1], drawn(1)[1]
+    np.testing.assert_array_equal(objects.masks, [m for m, _ in expected])
+    for mask, (left, top, right, bottom) in zip(objects.masks, objects.boxes.astype(int), strict=True):
         assert mask[top:bottom, left:right].sum() == mask.sum()
         assert all(line.any() for line in (mask[top], mask[bottom - 1], mask[:, left], mask[:, right - 1]))
 
 
 def test_a_picture_without_objects_belongs_to_the_set(tmp_path):
-    found = open_instances(write_instances(tmp_path)).train.read(3)[1]
-    assert (found.masks.shape, found.labels.shape, found.boxes.shape) == ((0, 32, 40), (0,), (0, 4))
+    objects = open_instances(write_instances(tmp_path)).train.read(3)[1]
+    assert (objects.masks.shape, objects.labels.shape, objects.boxes.shape) == ((0, 32, 40), (0,), (0, 4))
 
 
 def test_the_original_names_of_penn_fudan_will_do(tmp_path):
@@ -150,11 +150,11 @@ def test_coco_has_its_polygons_runs_crowds_and_categories(tmp_path):
     pytest.importorskip("pycocotools")
     data = open_instances(write_coco(tmp_path))
     assert (len(data.train), len(data.valid), data.classes) == (4, 2, ["three", "seven"])
-    found = data.train.read(0)[1]
-    assert found.labels.tolist() == [2, 1, 1]  # in the order of their numbers
-    assert found.crowd.tolist() == [False, False, True]
-    assert found.boxes.tolist() == [[2, 3, 8, 9], [0, 0, 2, 20], [28, 0, 30, 20]]
-    assert found.masks[1].sum() == 40
+    objects = data.train.read(0)[1]
+    assert objects.labels.tolist() == [2, 1, 1]  # in the order of their numbers
+    assert objects.crowd.tolist() == [False, False, True]
+    assert objects.boxes.tolist() == [[2, 3, 8, 9], [0, 0, 2, 20], [28, 0, 30, 20]]
+    assert objects.masks[1].sum() == 40
     single = open_instances(
         str(tmp_path / "annotations" / "instances_train.json"), str(tmp_path / "annotations" / "instances_val.json")
     )
@@ -212,4 +212,4 @@ def test_camvid():
 def test_penn_fudan():
     data = open_instances(str(SHARED / "pennfudan"))
     assert (len(data.train), len(data.valid)) == (153, 17)
-    assert sum(len(found.labels) for part in (data.train, data.valid) for _, found in everything(part)) == 423
+    assert sum(len(objects.labels) for part in (data.train, data.valid) for _, objects in everything(part)) == 423

@@ -1,4 +1,4 @@
-"""Pictures: every source in a fixed order, boxes cut exactly, augmentation that depends on nothing but its draws, mistakes named."""
+"""Pictures: every source in a fixed order, exact boxes, augmentation that depends only on its draws, mistakes named."""
 
 import math
 import re

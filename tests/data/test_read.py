@@ -107,7 +107,8 @@ def test_what_networkx_writes(tmp_path, kind, directed):
 
 
 def test_labels_name_the_nodes_unless_two_are_alike(put):
-    gml = 'graph [ directed 1 node [ id 1 label "é" ] node [ id 2 label "%s" ] node [ id 3 label "c" ] edge [ source 1 target 2 ] ]'
+    nodes = 'node [ id 1 label "é" ] node [ id 2 label "%s" ] node [ id 3 label "c" ]'
+    gml = f"graph [ directed 1 {nodes} edge [ source 1 target 2 ] ]"
     assert read_graph(put("t.gml", gml % "b")).labels == ["é", "b", "c"]  # c has no edge
     assert read_graph(put("t.gml", gml % "c")).labels == ["1", "2", "3"]
 
@@ -151,7 +152,8 @@ TAB = "an edge needs two (child, parent), separated by a tab."
         (
             "t.tsv",
             "a\tb\nb\tc\nc\ta\n",
-            "t.tsv: a cycle, a -> b -> c -> a; a hierarchy has none. Fix it, or pass --graph to read it as an undirected graph.",
+            "t.tsv: a cycle, a -> b -> c -> a; a hierarchy has none. "
+            "Fix it, or pass --graph to read it as an undirected graph.",
         ),
         ("t.tsv", "a\t \n", "t.tsv line 1: an empty label. Fill it in, or remove the edge (a root needs none)."),
         ("t.csv", ",b,c\n", "t.csv line 1: an empty label. Fill it in, or remove the edge (a root needs none)."),

@@ -99,7 +99,10 @@ def test_a_huge_file_is_read_in_little_memory(tmp_path):
 
 
 def test_json_lines(put):
-    lines = '\ufeff{"text": "one", "id": 1}\n\n{"text": " "}\r\n{"text": "\\ud83e\\udd84\\n"}\n{"text": "three", "body": "3"}'
+    lines = (
+        '\ufeff{"text": "one", "id": 1}\n\n{"text": " "}\r\n'
+        '{"text": "\\ud83e\\udd84\\n"}\n{"text": "three", "body": "3"}'
+    )
     assert (
         list(documents(put("a.jsonl", lines))) == list(documents(put("b.jsonl.gz", lines))) == ["one", "🦄\n", "three"]
     )

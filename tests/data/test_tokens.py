@@ -53,13 +53,13 @@ def everything(folder):
 def test_tokens_are_those_of_the_texts_however_they_are_cut(tokenizer, tmp_path, monkeypatch, piece, batch):
     monkeypatch.setattr(module, "PIECE", piece)
     monkeypatch.setattr(module, "BATCH", batch)
-    found = tokenise(iter(TEXTS), tokenizer, tmp_path / "out")
-    assert found.tokens.tolist() == [token for text in TEXTS for token in (0, *tokenizer(text)["input_ids"])]
-    assert (found.bos, found.vocab_size, found.documents) == (0, len(tokenizer), len(TEXTS))
-    assert found.text_bytes == len("".join(TEXTS).encode())
-    assert found.tokens.dtype == np.uint16
+    stream = tokenise(iter(TEXTS), tokenizer, tmp_path / "out")
+    assert stream.tokens.tolist() == [token for text in TEXTS for token in (0, *tokenizer(text)["input_ids"])]
+    assert (stream.bos, stream.vocab_size, stream.documents) == (0, len(tokenizer), len(TEXTS))
+    assert stream.text_bytes == len("".join(TEXTS).encode())
+    assert stream.tokens.dtype == np.uint16
     again = TokenFile.open(tmp_path / "out")
-    assert np.array_equal(again.tokens, found.tokens)
+    assert np.array_equal(again.tokens, stream.tokens)
     assert isinstance(again.tokens, np.memmap)
     assert everything(tmp_path) == ["out", "out/tokens.bin", "out/tokens.json"]
 
@@ -67,9 +67,9 @@ def test_tokens_are_those_of_the_texts_however_they_are_cut(tokenizer, tmp_path,
 @pytest.mark.parametrize("character", ["x", " ", "\n", "é"])
 def test_a_long_text_without_ends_of_lines_comes_back(tokenizer, tmp_path, character):
     text = character * 300_000
-    found = tokenise([text], tokenizer, tmp_path / "out")
-    assert found.tokens[0] == 0
-    assert tokenizer.decode(found.tokens[1:].tolist()) == text
+    stream = tokenise([text], tokenizer, tmp_path / "out")
+    assert stream.tokens[0] == 0
+    assert tokenizer.decode(stream.tokens[1:].tolist()) == text
 
 
 def test_a_foreign_tokenizer(tmp_path):
@@ -82,9 +82,9 @@ def test_a_foreign_tokenizer(tmp_path):
     backend.enable_truncation(2)
     backend.enable_padding(length=9)
     foreign = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[EOS]")
-    found = tokenise(["a b a b", "c"], foreign, tmp_path / "out")
-    assert found.tokens.tolist() == [3, 5, 70_000, 5, 70_000, 3, 1]
-    assert found.tokens.dtype == np.uint32
+    stream = tokenise(["a b a b", "c"], foreign, tmp_path / "out")
+    assert stream.tokens.tolist() == [3, 5, 70_000, 5, 70_000, 3, 1]
+    assert stream.tokens.dtype == np.uint32
     assert foreign.backend_tokenizer.truncation is not None  # still its owner's
     with pytest.raises(UserError, match="neither bos nor eos"):
         tokenise(["a"], PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"), tmp_path / "other")
@@ -370,10 +370,10 @@ def test_processes_may_prepare_at_once(source, tmp_path):
     ]
     for process in processes:
         process.start()
-    found = {queue.get(timeout=60) for _ in processes}
+    corpora = {queue.get(timeout=60) for _ in processes}
     for process in processes:
         process.join(timeout=60)
-    assert len(found) == 1
+    assert len(corpora) == 1
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 

@@ -1,4 +1,4 @@
-"""Every continuation gets its own likelihood whatever shares its batch, and accuracies are what those likelihoods say."""
+"""Every continuation has its own likelihood whatever shares its batch, and accuracies follow from likelihoods."""
 
 import gzip
 import json
@@ -56,17 +56,17 @@ def watch(model):
 @pytest.mark.parametrize("batch_tokens", [1, 100, 16384])
 def test_likelihoods_do_not_depend_on_the_batch(batch_tokens):
     model, items = llama(), random_items(12)
-    found = score(model, tokenizer(), items, batch_tokens=batch_tokens)
+    scored = score(model, tokenizer(), items, batch_tokens=batch_tokens)
     expected = tuple(tuple(likelihood_alone(model, *request) for request in item.requests()) for item in items)
-    assert_close(found.log_likelihoods, expected, atol=1e-4, rtol=1e-5)
+    assert_close(scored.log_likelihoods, expected, atol=1e-4, rtol=1e-5)
 
 
 def test_single_tokens_after_one_context_share_a_row():
     model = llama()
     seen = watch(model)
-    found = score(model, tokenizer(), [Item("why is the sky", tuple("ABCD"), 0), Item("the cat", tuple("AB"), 0)])
+    scored = score(model, tokenizer(), [Item("why is the sky", tuple("ABCD"), 0), Item("the cat", tuple("AB"), 0)])
     assert [len(call["input_ids"]) for call in seen] == [2]
-    assert found.log_likelihoods[0][2] == pytest.approx(likelihood_alone(model, "why is the sky", " C"), abs=1e-4)
+    assert scored.log_likelihoods[0][2] == pytest.approx(likelihood_alone(model, "why is the sky", " C"), abs=1e-4)
 
 
 def test_padding_is_masked():
@@ -118,9 +118,9 @@ def test_what_fits_is_not_cut():
 
 def test_contexts_of_their_own():
     model = llama()
-    found = score(model, tokenizer(), [Item(("the dogs", "the cats"), ("chase mice",) * 2, 0)])
+    scored = score(model, tokenizer(), [Item(("the dogs", "the cats"), ("chase mice",) * 2, 0)])
     assert_close(
-        found.log_likelihoods[0],
+        scored.log_likelihoods[0],
         tuple(likelihood_alone(model, c, " chase mice") for c in ("the dogs", "the cats")),
         atol=1e-4,
         rtol=1e-5,
@@ -144,21 +144,22 @@ def test_progress_counts_choices():
 
 def test_accuracies_follow_from_likelihoods():
     items = random_items(40)
-    found = score(llama(), tokenizer(), items)
+    scored = score(llama(), tokenizer(), items)
     right = [
-        max(range(len(v)), key=v.__getitem__) == item.gold for v, item in zip(found.log_likelihoods, items, strict=True)
+        max(range(len(v)), key=v.__getitem__) == item.gold
+        for v, item in zip(scored.log_likelihoods, items, strict=True)
     ]
     norm = [
         max(range(len(v)), key=lambda i, v=v, item=item: v[i] / len(item.choices[i])) == item.gold
-        for v, item in zip(found.log_likelihoods, items, strict=True)
+        for v, item in zip(scored.log_likelihoods, items, strict=True)
     ]
-    assert found.acc.value == pytest.approx(sum(right) / 40)
-    assert found.acc_norm.value == pytest.approx(sum(norm) / 40)
-    assert found.acc.stderr == pytest.approx(math.sqrt(found.acc.value * (1 - found.acc.value) / 40))
-    assert found.chance == pytest.approx(sum(1 / len(item.choices) for item in items) / 40)
-    sizes = {name: sum(item.group == name for item in items) for name in found.groups}
+    assert scored.acc.value == pytest.approx(sum(right) / 40)
+    assert scored.acc_norm.value == pytest.approx(sum(norm) / 40)
+    assert scored.acc.stderr == pytest.approx(math.sqrt(scored.acc.value * (1 - scored.acc.value) / 40))
+    assert scored.chance == pytest.approx(sum(1 / len(item.choices) for item in items) / 40)
+    sizes = {name: sum(item.group == name for item in items) for name in scored.groups}
     assert set(sizes) == {"a", "b"}
-    assert sum(found.groups[name].value * size for name, size in sizes.items()) == pytest.approx(sum(right))
+    assert sum(scored.groups[name].value * size for name, size in sizes.items()) == pytest.approx(sum(right))
 
 
 def test_lengths_are_characters():
@@ -171,8 +172,8 @@ def test_a_model_that_finds_all_alike_scores_chance_wherever_gold_is():
     model = llama()
     torch.nn.init.zeros_(model.lm_head.weight)
     for gold in range(3):
-        found = score(model, tokenizer(), [Item("the sky", ("A", "B", "C"), gold), Item("", ("A", "A"), gold % 2)])
-        assert found.acc.value == found.acc_norm.value == pytest.approx(found.chance)
+        scored = score(model, tokenizer(), [Item("the sky", ("A", "B", "C"), gold), Item("", ("A", "A"), gold % 2)])
+        assert scored.acc.value == scored.acc_norm.value == pytest.approx(scored.chance)
 
 
 def test_the_right_answer_is_found_by_a_model_that_learned_it():
@@ -193,9 +194,9 @@ def test_the_right_answer_is_found_by_a_model_that_learned_it():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    found = score(model, t, items)
-    assert found.acc.value == found.acc_norm.value == 1
-    assert found.acc.stderr == 0
+    scored = score(model, t, items)
+    assert scored.acc.value == scored.acc_norm.value == 1
+    assert scored.acc.stderr == 0
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -287,19 +288,19 @@ def test_the_whole_way_from_a_file(tmp_path):
     ]
     with gzip.open(tmp_path / "blimp.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, pairs)))
-    found = evaluate_task("blimp", tmp_path, llama(), tokenizer())
-    assert len(found.score) == 3
-    assert set(found.score.groups) == {"x", "y"}
-    assert len(found.row()) == len(TaskResult.heads)
-    assert found.row()[:2] == ["blimp", "3"]
+    result = evaluate_task("blimp", tmp_path, llama(), tokenizer())
+    assert len(result.score) == 3
+    assert set(result.score.groups) == {"x", "y"}
+    assert len(result.row()) == len(TaskResult.heads)
+    assert result.row()[:2] == ["blimp", "3"]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no shared/data/eval beside the checkout")
 @pytest.mark.parametrize("name", TASKS)
 def test_real_files_are_read(name):
     items = read_task(name, REAL, limit=20)
-    found = score(llama(positions=512), tokenizer(), items[::5])
-    assert all(math.isfinite(value) for values in found.log_likelihoods for value in values)
+    scored = score(llama(positions=512), tokenizer(), items[::5])
+    assert all(math.isfinite(value) for values in scored.log_likelihoods for value in values)
 
 
 # -- prompts are those of lm-eval -------------------------------------------------------------------------------------

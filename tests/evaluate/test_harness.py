@@ -38,7 +38,7 @@ def test_it_agrees_with_our_scores_offline_and_quietly(folder, monkeypatch, capf
     model = llama(positions=32).train()  # some contexts are cut
     tasks = ["arc_easy", "commonsense_qa", "winogrande", "blimp"]
     capfd.readouterr()
-    found = harness(model, tokenizer(), tasks, folder, limit=35)
+    theirs = harness(model, tokenizer(), tasks, folder, limit=35)
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.name.startswith("lm_eval")]
     assert model.training
@@ -46,11 +46,11 @@ def test_it_agrees_with_our_scores_offline_and_quietly(folder, monkeypatch, capf
     for task in tasks:
         ours = evaluate_task(task, folder, model, tokenizer(), limit=35).score
         cut += ours.cut
-        assert found[task]["acc"] == pytest.approx(ours.acc.value)
-        assert found[task]["acc_stderr"] == pytest.approx(ours.acc.stderr * (35 / 34) ** 0.5)
-        assert found[task].get("acc_norm", ours.acc_norm.value) == pytest.approx(ours.acc_norm.value)
+        assert theirs[task]["acc"] == pytest.approx(ours.acc.value)
+        assert theirs[task]["acc_stderr"] == pytest.approx(ours.acc.stderr * (35 / 34) ** 0.5)
+        assert theirs[task].get("acc_norm", ours.acc_norm.value) == pytest.approx(ours.acc_norm.value)
     assert cut > 0
-    assert [task for task in tasks if "acc_norm" not in found[task]] == ["winogrande"]
+    assert [task for task in tasks if "acc_norm" not in theirs[task]] == ["winogrande"]
 
 
 def test_its_absence_is_said(folder, monkeypatch):

@@ -39,9 +39,9 @@ def test_equals_the_models_own_loss():
     labels = tokens.clone()
     labels[:, 1:][~counted] = -100
     labels[:, 0] = -100
-    found = perplexity(model, [(tokens, counted)])
-    assert found.loss == pytest.approx(model(input_ids=tokens, labels=labels).loss.item(), rel=1e-5)
-    assert found.tokens == counted.sum()
+    cost = perplexity(model, [(tokens, counted)])
+    assert cost.loss == pytest.approx(model(input_ids=tokens, labels=labels).loss.item(), rel=1e-5)
+    assert cost.tokens == counted.sum()
 
 
 def test_batches_do_not_matter():
@@ -56,10 +56,10 @@ def test_batches_do_not_matter():
 
 def test_a_uniform_model_needs_log2_v_bits():
     tokens, counted = windows(4)
-    found = perplexity(Constant(torch.zeros(256)), [(tokens, counted)], text_bytes=int(counted.sum()))
-    assert found.per_token == pytest.approx(256, rel=1e-5)
-    assert found.bits_per_byte == pytest.approx(8, rel=1e-5)
-    assert found.stderr == pytest.approx(0, abs=1e-6)
+    cost = perplexity(Constant(torch.zeros(256)), [(tokens, counted)], text_bytes=int(counted.sum()))
+    assert cost.per_token == pytest.approx(256, rel=1e-5)
+    assert cost.bits_per_byte == pytest.approx(8, rel=1e-5)
+    assert cost.stderr == pytest.approx(0, abs=1e-6)
 
 
 def test_bits_per_byte_are_unknown_without_bytes():
@@ -74,14 +74,14 @@ def test_stderr_is_the_spread_over_repeated_texts():
     """The error estimated from one text is about the standard deviation of the loss over many."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(50, generator=generator)
-    found = []
+    costs = []
     for _ in range(300):
         tokens = torch.multinomial(logits.softmax(-1), 40 * (LENGTH + 1), replacement=True, generator=generator).view(
             40, -1
         )
-        found.append(perplexity(Constant(logits), [(tokens, torch.rand(40, LENGTH, generator=generator) < 0.5)]))
-    spread = torch.tensor([p.loss for p in found]).std().item()
-    assert sum(p.stderr for p in found) / len(found) == pytest.approx(spread, rel=0.15)
+        costs.append(perplexity(Constant(logits), [(tokens, torch.rand(40, LENGTH, generator=generator) < 0.5)]))
+    spread = torch.tensor([p.loss for p in costs]).std().item()
+    assert sum(p.stderr for p in costs) / len(costs) == pytest.approx(spread, rel=0.15)
 
 
 def test_one_window_has_no_stderr():

@@ -1,4 +1,4 @@
-"""A random Llama of two small layers, a byte-level tokenizer in which one token starts, ends and pads, and random phrases for them."""
+"""A random Llama of two small layers, a byte-level tokenizer whose one special token starts, ends and pads, phrases."""
 
 from functools import cache
 

@@ -28,14 +28,14 @@ def test_equals_the_definition():
     g = nx.compose(nx.path_graph(15), nx.gnp_random_graph(15, 0.2, seed=0))
     graph, m = to_graph(g), Lorentz()
     points = m.random(15, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found, steps = m.pairwise(points, points), torch.from_numpy(graph.distances(np.arange(15)))
-    q = torch.tensor([found[i, j] / steps[i, j] for i in range(15) for j in range(15) if i != j], dtype=torch.float64)
+    lengths, steps = m.pairwise(points, points), torch.from_numpy(graph.distances(np.arange(15)))
+    q = torch.tensor([lengths[i, j] / steps[i, j] for i in range(15) for j in range(15) if i != j], dtype=torch.float64)
     d = distortion(points, m, graph)
     assert d.scale == pytest.approx(float(q.sum() / q.square().sum()))
     assert d.average == pytest.approx(float((d.scale * q - 1).abs().mean()))
     assert d.worst == pytest.approx(float(q.max() / q.min()))
     neighbours = [*g.edges, *(edge[::-1] for edge in g.edges)]
-    assert d.map == pytest.approx(reconstruction_of(found.tolist(), neighbours)[1])
+    assert d.map == pytest.approx(reconstruction_of(lengths.tolist(), neighbours)[1])
 
 
 def test_scale_is_the_least_squares_one():

@@ -59,12 +59,12 @@ def test_distances_of_points_are_means_over_pairs(manifold, seed):
     tree = random_tree(seed)
     count = len(tree.parents)
     x = manifold.random(count, 4, std=0.5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = class_distances(x, tree, manifold)
+    distances = class_distances(x, tree, manifold)
     pairs = [(i, j) for i in range(tree.classes) for j in range(i)]
     kin = [manifold.dist(x[i], x[j]) for i, j in pairs if tree.parents[i] == tree.parents[j]]
     strange = [manifold.dist(x[i], x[j]) for i, j in pairs if tree.parents[i] != tree.parents[j]]
     up = [manifold.dist(x[i], x[p]) for i, p in enumerate(tree.parents[: tree.classes])]
-    for value, expected in ((found.parent, up), (found.sibling, kin), (found.stranger, strange)):
+    for value, expected in ((distances.parent, up), (distances.sibling, kin), (distances.stranger, strange)):
         assert value == pytest.approx(float(torch.stack(expected).mean()), rel=1e-6)
 
 
@@ -79,10 +79,10 @@ def test_classes_alone_have_parents_in_their_midst(manifold):
 def test_groups_that_lie_together_are_seen_and_shuffled_ones_are_not():
     centres = torch.tensor([[5.0, 0.0], [-5.0, 0.0]])
     x = centres[[0, 0, 1, 1, 1]] + 0.3 * torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-    found = class_distances(x, TWO)
-    assert found.sibling < found.stranger / 10
+    distances = class_distances(x, TWO)
+    assert distances.sibling < distances.stranger / 10
     shuffled = class_distances(x[[0, 2, 1, 3, 4]], TWO)
-    assert shuffled.sibling > found.sibling * 3
+    assert shuffled.sibling > distances.sibling * 3
 
 
 def test_one_group_has_no_strangers():

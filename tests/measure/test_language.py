@@ -1,4 +1,4 @@
-"""Instruments that run a model: what they find is what the model's own arithmetic says, and the model is left as it was."""
+"""Instruments that run a model: they find what the model's own arithmetic says, and leave the model as it was."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def tokens(rows=5, length=20):
     return torch.randint(1, 97, (rows, length), generator=torch.Generator().manual_seed(1))
 
 
-# -- attention ----------------------------------------------------------------------------------------------------------
+# -- attention --------------------------------------------------------------------------------------------------------
 
 
 def test_the_weights_are_those_of_torchs_attention():
@@ -80,14 +80,14 @@ def test_the_weights_are_those_of_torchs_attention():
     "form", [DENSE, {**DENSE, "curvature": 0.5}, {**DENSE, **FLAT}], ids=["lorentz", "c = 0.5", "flat"]
 )
 def test_heads_attend_by_distance(form):
-    """Against softmax(-d_L²/τ) on the hyperboloid and softmax(q·k/√n) in flat space, written out from the first layer's projections."""
+    """softmax(-d_L²/τ) on the hyperboloid and softmax(q·k/√n) in flat space, from the first layer's projections."""
     m, x, n = model(**form), tokens(), 8
     attention, manifold = m.model.layers[0].self_attn, m.model.manifold
     made = []
     handles = [
         p.register_forward_hook(lambda *given: made.append(given[2])) for p in (attention.q_proj, attention.k_proj)
     ]
-    found = inspect(m, x).attention_distance[0]
+    distances = inspect(m, x).attention_distance[0]
     for handle in handles:
         handle.remove()
     angles = rotary_angles(torch.arange(20)[None], n, still=manifold.ambient_extra)
@@ -101,7 +101,7 @@ def test_heads_attend_by_distance(form):
         scores = -(-2 / manifold.c - 2 * inner) / (n**0.5 * attention.temperature.log.exp())
     weights = scores.masked_fill(torch.ones(20, 20).triu(1).bool(), -torch.inf).softmax(-1)
     place = torch.arange(20.0)
-    assert_close(found, (weights * (place[:, None] - place)).sum(-1).mean((0, 2)), atol=1e-3, rtol=1e-4)
+    assert_close(distances, (weights * (place[:, None] - place)).sum(-1).mean((0, 2)), atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
@@ -112,9 +112,9 @@ def test_heads_that_see_no_difference_look_at_everything(form):
             for name, p in block.self_attn.named_parameters():
                 if "proj" in name and p.dim() == 2:
                     p.zero_()
-    found = inspect(m, tokens())
-    assert_close(found.attention_distance, torch.full((2, 4), (20 - 1) / 4))
-    assert found.length == 20
+    stats = inspect(m, tokens())
+    assert_close(stats.attention_distance, torch.full((2, 4), (20 - 1) / 4))
+    assert stats.length == 20
 
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
@@ -149,7 +149,7 @@ def test_rows_that_cannot_be_read(shape):
         inspect(model(**DENSE), torch.ones(shape, dtype=torch.long))
 
 
-# -- experts and scalars ------------------------------------------------------------------------------------------------
+# -- experts and scalars ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", [MICE, {**MICE, **FLAT}], ids=["mice", "twin"])
@@ -157,16 +157,16 @@ def test_load_counts_what_the_routers_decide(form):
     m = model(**form, first_k_dense_replace=0)
     for router in (module for module in m.modules() if isinstance(module, Router)):
         router.e_score_correction_bias[:] = torch.tensor([9.0, 0, 0, 9, 0])
-    found = inspect(m, tokens())
-    assert found.expert_layers == [0, 1]
-    assert_close(found.expert_load.shares, torch.tensor([[0.5, 0, 0, 0.5, 0]] * 2).double())
-    assert found.expert_load.dead.tolist() == [3, 3]
+    stats = inspect(m, tokens())
+    assert stats.expert_layers == [0, 1]
+    assert_close(stats.expert_load.shares, torch.tensor([[0.5, 0, 0, 0.5, 0]] * 2).double())
+    assert stats.expert_load.dead.tolist() == [3, 3]
 
 
 def test_curvatures_from_start_to_learned():
     m = model(shake=0.0, **MICE)
     before = inspect(m, tokens()).curvatures
-    assert [(found.layer, found.routed) for found in before] == [(1, 5)]
+    assert [(layer.layer, layer.routed) for layer in before] == [(1, 5)]
     assert_close(before[0].start[:5], torch.logspace(np.log10(0.1), np.log10(2.0), 5))
     assert_close(before[0].learned, before[0].start)
     mixture = m.model.layers[1].mlp
@@ -190,9 +190,9 @@ def test_scalars_of_layers():
     with torch.no_grad():
         m.model.layers[1].self_attn.temperature.log.fill_(0.5)
         m.model.layers[1].input_residual.weight.fill_(3)  # joins what layer 0 made
-    found = inspect(m, tokens())
-    assert_close(found.temperature, torch.tensor([1, 0.5 * np.e**0.5 * 2]).float())
-    assert_close(found.residual, torch.tensor([[1.0, 3], [1, 1]]))
+    stats = inspect(m, tokens())
+    assert_close(stats.temperature, torch.tensor([1, 0.5 * np.e**0.5 * 2]).float())
+    assert_close(stats.residual, torch.tensor([[1.0, 3], [1, 1]]))
     flat = inspect(model(**DENSE, **FLAT), tokens())
     assert flat.temperature is None
     assert flat.residual is None
@@ -200,7 +200,7 @@ def test_scalars_of_layers():
     assert inspect(model(**DENSE, residual="additive"), tokens()).residual is None
 
 
-# -- the table ----------------------------------------------------------------------------------------------------------
+# -- the table --------------------------------------------------------------------------------------------------------
 
 
 def test_the_slot_of_the_time_is_no_part_of_a_point():
@@ -245,9 +245,9 @@ def test_labels_are_one_line_each_and_show_spaces():
 def test_examples_are_words_seen_often():
     labels = ["␣the", "the", "␣a", "␣cat", "␣1st", "␣zebra", "␣rare", "."]
     radius = torch.tensor([1.0, 0.1, 0.2, 2, 0.3, 3, 9, 8])
-    found = token_radius(radius[:, None], Euclidean(), np.array([50, 99, 99, 20, 30, 10, 9, 99]))
-    assert word_examples(found, labels, 2) == ([0, 3], [5, 3])
-    assert word_examples(found, labels, 9, seen=1) == ([0, 3, 5, 6], [6, 5, 3, 0])
+    radii = token_radius(radius[:, None], Euclidean(), np.array([50, 99, 99, 20, 30, 10, 9, 99]))
+    assert word_examples(radii, labels, 2) == ([0, 3], [5, 3])
+    assert word_examples(radii, labels, 9, seen=1) == ([0, 3, 5, 6], [6, 5, 3, 0])
 
 
 @pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(c=0.5)])
@@ -267,33 +267,33 @@ def test_noise_is_as_wide_in_every_principal_direction(manifold):
 def test_noise_beside_noise_is_alike_and_clusters_stand_out():
     options = {"neighbours": 6, "edges": 60}
     gaussian = torch.randn(300, 6, generator=torch.Generator().manual_seed(0))
-    found, noise = ricci_beside_noise(gaussian, Euclidean(), **options)
-    assert abs(found.mean - noise.mean) < 0.08
+    ricci, noise = ricci_beside_noise(gaussian, Euclidean(), **options)
+    assert abs(ricci.mean - noise.mean) < 0.08
     clusters = torch.randn(30, 1, 6, generator=torch.Generator().manual_seed(0)) + 0.01 * torch.randn(30, 10, 6)
-    found, noise = ricci_beside_noise(clusters.flatten(0, 1), Euclidean(), **options)
-    assert found.mean > noise.mean + 0.3
+    ricci, noise = ricci_beside_noise(clusters.flatten(0, 1), Euclidean(), **options)
+    assert ricci.mean > noise.mean + 0.3
 
 
-# -- all together -------------------------------------------------------------------------------------------------------
+# -- all together -----------------------------------------------------------------------------------------------------
 
 
 def test_a_study_of_two_models():
     labels = [f"␣{chr(97 + i // 10)}{chr(97 + i % 10)}" for i in range(97)]
     counts = np.arange(97)
     models, seen = {"helm": model(**MICE), "twin": model(**MICE, **FLAT)}, []
-    found = study(models, labels, counts, tokens(), edges=20, progress=lambda done, note: seen.append((done, note)))
-    assert found.name == "helm"
-    assert list(found.radius) == list(found.stats) == ["helm", "twin"]
+    result = study(models, labels, counts, tokens(), edges=20, progress=lambda done, note: seen.append((done, note)))
+    assert result.name == "helm"
+    assert list(result.radius) == list(result.stats) == ["helm", "twin"]
     assert seen == [(5, "helm, reading"), (10, "twin, reading")]
-    rows = dict(found.rows())
+    rows = dict(result.rows())
     assert rows["tokens"] == "96 of 97 occur in the text"
-    assert rows["radius with frequency"].startswith(f"{found.radius['helm'].correlation:+.2f} ")
-    assert rows["  the same of twin"] == f"{found.radius['twin'].correlation:+.2f}"
-    assert f"{found.ricci.mean:+.3f}" in rows["Ricci curvature"]
-    assert f"{found.noise.mean:+.3f}" in rows["Ricci curvature"]
+    assert rows["radius with frequency"].startswith(f"{result.radius['helm'].correlation:+.2f} ")
+    assert rows["  the same of twin"] == f"{result.radius['twin'].correlation:+.2f}"
+    assert f"{result.ricci.mean:+.3f}" in rows["Ricci curvature"]
+    assert f"{result.noise.mean:+.3f}" in rows["Ricci curvature"]
     assert rows["layer 1 curvatures"].count("→") == 7
     assert rows["layer 1 expert load"].count("%") == 5
-    near, far = word_examples(found.radius["helm"], labels, 8)
+    near, far = word_examples(result.radius["helm"], labels, 8)
     assert rows["nearest words"].split(", ") == [labels[i] for i in near]
     assert rows["farthest words"].split(", ") == [labels[i] for i in far]
 
@@ -330,20 +330,20 @@ def runs(tmp_path_factory):
 
 
 def test_a_run_and_its_twin_are_measured_on_their_own_text(runs):
-    found = measure_tokens([runs / "helm-mice-tiny", runs / "deepseek-tiny"])
-    assert list(found.radius) == ["helm-mice-tiny", "deepseek-tiny"]
-    assert found.stats["helm-mice-tiny"].length == 16
-    assert "cats" in " ".join(found.labels)
+    result = measure_tokens([runs / "helm-mice-tiny", runs / "deepseek-tiny"])
+    assert list(result.radius) == ["helm-mice-tiny", "deepseek-tiny"]
+    assert result.stats["helm-mice-tiny"].length == 16
+    assert "cats" in " ".join(result.labels)
     alone = measure_tokens([runs / "helm-mice-tiny"])
-    assert alone.radius["helm-mice-tiny"].correlation == found.radius["helm-mice-tiny"].correlation
+    assert alone.radius["helm-mice-tiny"].correlation == result.radius["helm-mice-tiny"].correlation
 
 
 def test_another_text(runs, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("the cat chases dogs, quickly: brown fox! " * 50)
-    found = measure_tokens([runs / "helm-mice-tiny"], data=str(other)).radius["helm-mice-tiny"]
-    assert 50 in found.counts.tolist()
-    assert (found.counts > 0).sum() < 40
+    radius = measure_tokens([runs / "helm-mice-tiny"], data=str(other)).radius["helm-mice-tiny"]
+    assert 50 in radius.counts.tolist()
+    assert (radius.counts > 0).sum() < 40
     other.write_text("the " * 50)
     with pytest.raises(UserError, match=r"only \d different tokens occur in the text"):
         measure_tokens([runs / "helm-mice-tiny"], data=str(other))

@@ -14,7 +14,7 @@ from .reference import Table, reconstruction_of
 
 @st.composite
 def problems(draw):
-    """Integer distances from few values, full of ties, or real ones without; noise on the diagonal as a GEMM leaves it."""
+    """Few whole numbers, full of ties, or real numbers without ties; noise on the diagonal as a GEMM leaves it."""
     n = draw(st.integers(2, 12))
     values = st.integers(0, draw(st.integers(0, 6))) if draw(st.booleans()) else st.floats(0, 10)
     rows = draw(st.lists(st.lists(values, min_size=n, max_size=n), min_size=n, max_size=n))
@@ -28,9 +28,9 @@ def problems(draw):
 def test_equals_the_definition_with_ties_and_in_any_block(problem, block):
     distances, relations = problem
     table = Table(distances)
-    found = reconstruction(table.points, table, torch.tensor(relations), block=block)
-    assert (found.mean_rank, found.map) == pytest.approx(reconstruction_of(distances.tolist(), relations), abs=1e-12)
-    assert found.nodes == len({u for u, _ in relations})
+    score = reconstruction(table.points, table, torch.tensor(relations), block=block)
+    assert (score.mean_rank, score.map) == pytest.approx(reconstruction_of(distances.tolist(), relations), abs=1e-12)
+    assert score.nodes == len({u for u, _ in relations})
 
 
 @pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(), Poincare()])
@@ -38,8 +38,8 @@ def test_equals_the_definition_on_points(manifold):
     points = manifold.random(40, 3, generator=torch.Generator().manual_seed(0))
     relations = np.array(nx.gnp_random_graph(40, 0.2, seed=0, directed=True).edges)
     distances = manifold.pairwise(points.double(), points.double())
-    found = reconstruction(points, manifold, relations)
-    assert (found.mean_rank, found.map) == pytest.approx(
+    score = reconstruction(points, manifold, relations)
+    assert (score.mean_rank, score.map) == pytest.approx(
         reconstruction_of(distances.tolist(), list(map(tuple, relations)))
     )
 
@@ -47,14 +47,14 @@ def test_equals_the_definition_on_points(manifold):
 def test_perfect_embedding_has_one_and_one():
     points = torch.arange(10.0)[:, None] + 100 * (torch.arange(10)[:, None] // 5)
     relations = [(u, v) for u in range(10) for v in range(10) if u != v and u // 5 == v // 5]
-    found = reconstruction(points, Euclidean(), np.array(relations))
-    assert (found.mean_rank, found.map, found.nodes) == (1, 1, 10)
+    score = reconstruction(points, Euclidean(), np.array(relations))
+    assert (score.mean_rank, score.map, score.nodes) == (1, 1, 10)
 
 
 def test_collapsed_embedding_is_the_worst():
     """All at one place: every unrelated node ties, and ties count against."""
-    found = reconstruction(torch.ones(10, 2), Euclidean(), np.array([[0, 1], [3, 4]]))
-    assert (found.mean_rank, found.map) == (9, pytest.approx(1 / 9))
+    score = reconstruction(torch.ones(10, 2), Euclidean(), np.array([[0, 1], [3, 4]]))
+    assert (score.mean_rank, score.map) == (9, pytest.approx(1 / 9))
 
 
 def test_repeated_and_reflexive_relations_change_nothing():
@@ -123,7 +123,7 @@ def test_neighbours_far_from_the_origin_keep_their_order(manifold):
     points = manifold.exp(points, manifold.transport(offsets, torch.zeros_like(base), points).expand(12, -1))
     distances = torch.stack([manifold.dist(p, points) for p in points])
     relations = [(u, v) for u in range(12) for v in distances[u].argsort()[1:4].tolist()]
-    found = reconstruction(points, manifold, np.array(relations))
-    assert (found.mean_rank, found.map) == (1, 1)
+    score = reconstruction(points, manifold, np.array(relations))
+    assert (score.mean_rank, score.map) == (1, 1)
     noisy = manifold.pairwise(points, points)
     assert not torch.equal(noisy.argsort(-1), distances.argsort(-1))  # why the near ones are measured again

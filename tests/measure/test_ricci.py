@@ -53,21 +53,21 @@ def way(request, monkeypatch):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equals_the_definition(seed, lengths, laziness):
     a = adjacency(lengthened(nx.gnp_random_graph(13, 0.3, seed=seed)))
-    found = ollivier_ricci(a, edges=8, laziness=laziness, lengths=lengths, seed=seed)
-    expected = [curvature_of(a, x, y, laziness, lengths) for x, y in found.edges.tolist()]
-    np.testing.assert_allclose(found.curvature, expected, atol=1e-8)
+    ricci = ollivier_ricci(a, edges=8, laziness=laziness, lengths=lengths, seed=seed)
+    expected = [curvature_of(a, x, y, laziness, lengths) for x, y in ricci.edges.tolist()]
+    np.testing.assert_allclose(ricci.curvature, expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("laziness", [0.0, 1 / 3, 0.123456789])
 def test_equals_the_definition_at_hubs(laziness):
-    """Two stars joined at their centres and by some leaves: degrees without a common divisor, and a laziness without a small denominator."""
+    """Two stars joined at their centres and by some leaves: degrees without a common divisor, an odd laziness."""
     g = nx.union(nx.star_graph(12), nx.star_graph(16), rename=("a", "b"))
     g.add_edges_from([("a0", "b0"), ("a1", "b1"), ("a2", "b2"), ("a2", "b3"), ("a4", "a5"), ("a6", "b0")])
     a = adjacency(g)
     for lengths in (False, True):
-        found = ollivier_ricci(a, edges=6, laziness=laziness, lengths=lengths)
+        ricci = ollivier_ricci(a, edges=6, laziness=laziness, lengths=lengths)
         np.testing.assert_allclose(
-            found.curvature, [curvature_of(a, x, y, laziness, lengths) for x, y in found.edges.tolist()], atol=1e-8
+            ricci.curvature, [curvature_of(a, x, y, laziness, lengths) for x, y in ricci.edges.tolist()], atol=1e-8
         )
 
 
@@ -75,11 +75,11 @@ def test_equals_the_definition_at_hubs(laziness):
 def test_trees():
     """-2 (1 - 1/dx - 1/dy), and 0 at leaves and along paths, where that is positive."""
     g = nx.random_labeled_tree(150, seed=0)
-    found = ollivier_ricci(adjacency(g), edges=None)
-    degree = np.array([g.degree(i) for i in range(len(g))])[found.edges]
+    ricci = ollivier_ricci(adjacency(g), edges=None)
+    degree = np.array([g.degree(i) for i in range(len(g))])[ricci.edges]
     expected = -2 * np.maximum(0, 1 - (1 / degree).sum(1))
-    np.testing.assert_allclose(found.curvature, expected, atol=1e-9)
-    assert (found.share_negative, found.sampled) == (np.mean(expected < 0), False)
+    np.testing.assert_allclose(ricci.curvature, expected, atol=1e-9)
+    assert (ricci.share_negative, ricci.sampled) == (np.mean(expected < 0), False)
 
 
 @pytest.mark.usefixtures("way")
@@ -97,12 +97,12 @@ def test_trees():
     ],
 )
 def test_known_graphs(g, laziness, expected):
-    found = ollivier_ricci(adjacency(g), edges=None, laziness=laziness)
-    assert len(found.curvature) == len(g.edges)
-    np.testing.assert_allclose(found.curvature, expected, atol=1e-9)
-    assert found.mean == pytest.approx(expected, abs=1e-9)
-    assert found.std == pytest.approx(0, abs=1e-9)
-    assert found.share_negative == 0
+    ricci = ollivier_ricci(adjacency(g), edges=None, laziness=laziness)
+    assert len(ricci.curvature) == len(g.edges)
+    np.testing.assert_allclose(ricci.curvature, expected, atol=1e-9)
+    assert ricci.mean == pytest.approx(expected, abs=1e-9)
+    assert ricci.std == pytest.approx(0, abs=1e-9)
+    assert ricci.share_negative == 0
 
 
 def test_rounding_is_not_negative():
@@ -119,20 +119,20 @@ def test_laziness_is_linear_from_where_it_holds_the_most_mass():
 @pytest.mark.usefixtures("way")
 def test_lengths_have_no_scale_and_ones_are_hops():
     a = adjacency(lengthened(nx.gnp_random_graph(40, 0.15, seed=1)))
-    found = ollivier_ricci(a, edges=40, lengths=True).curvature
+    curvature = ollivier_ricci(a, edges=40, lengths=True).curvature
     for scale in (1e-9, 1e6):
-        np.testing.assert_allclose(ollivier_ricci(scale * a, edges=40, lengths=True).curvature, found, atol=1e-8)
+        np.testing.assert_allclose(ollivier_ricci(scale * a, edges=40, lengths=True).curvature, curvature, atol=1e-8)
     ones = a.astype(bool).astype(float)
     hops = ollivier_ricci(a, edges=40).curvature
     np.testing.assert_allclose(ollivier_ricci(ones, edges=40, lengths=True).curvature, hops, atol=1e-8)
-    assert not np.allclose(found, hops, atol=0.1)
+    assert not np.allclose(curvature, hops, atol=0.1)
 
 
 def test_edge_longer_than_the_way_around_it():
     """d(x, y) is the shortest path, 2 here, not the edge of length 5."""
     a = csr_array(np.array([[0, 5.0, 1], [5, 0, 1], [1, 1, 0]]))
-    found = ollivier_ricci(a, edges=None, lengths=True)
-    np.testing.assert_allclose(found.curvature, [curvature_of(a, x, y, 0.0, True) for x, y in found.edges.tolist()])
+    ricci = ollivier_ricci(a, edges=None, lengths=True)
+    np.testing.assert_allclose(ricci.curvature, [curvature_of(a, x, y, 0.0, True) for x, y in ricci.edges.tolist()])
 
 
 def test_many_sources_are_searched_in_chunks(monkeypatch):
@@ -195,19 +195,20 @@ def test_points_are_joined_to_their_nearest(m, block, monkeypatch):
     for i, j in joined:
         a[i, j] = a[j, i] = distances[i, j]
     for lengths in (False, True):
-        found, expected = (
+        measured, expected = (
             f(edges=None, lengths=lengths, laziness=0.5)
             for f in (
                 lambda **k: point_ricci(points, m, neighbours=4, **k),
                 lambda **k: ollivier_ricci(csr_array(a), **k),
             )
         )
-        np.testing.assert_array_equal(found.edges, expected.edges)
-        np.testing.assert_allclose(found.curvature, expected.curvature, atol=1e-8)
+        np.testing.assert_array_equal(measured.edges, expected.edges)
+        np.testing.assert_allclose(measured.curvature, expected.curvature, atol=1e-8)
 
 
 def test_neighbours_far_out_where_the_product_cannot_order_them():
-    """At radius 17 the noise of one product in float64 exceeds the steps of this line; its ends alone have a neighbour two steps away."""
+    """At radius 17 the noise of a product in float64 exceeds the steps of this line. Only its ends have a neighbour
+    two steps away."""
     m = Lorentz()
     start = m.lift(torch.tensor([[17.0, 0.0]], dtype=torch.float64))
     steps = m.exp(
@@ -216,27 +217,27 @@ def test_neighbours_far_out_where_the_product_cannot_order_them():
         * 0.02
         * torch.arange(9)[:, None],
     )
-    found = point_ricci(steps, m, neighbours=2, edges=None)
-    assert found.edges.tolist() == sorted([*map(list, pairwise(range(9))), [0, 2], [6, 8]])
+    ricci = point_ricci(steps, m, neighbours=2, edges=None)
+    assert ricci.edges.tolist() == sorted([*map(list, pairwise(range(9))), [0, 2], [6, 8]])
 
 
 def test_points_go_through_the_distance_of_their_manifold():
     """A cycle's own metric, two nearest each, gives back the cycle."""
     table = Table(torch.tensor(nx.floyd_warshall_numpy(nx.cycle_graph(12)), dtype=torch.float64))
-    found = point_ricci(table.points, table, neighbours=2, edges=None)
-    assert (len(found.edges), found.mean) == (12, 0)
+    ricci = point_ricci(table.points, table, neighbours=2, edges=None)
+    assert (len(ricci.edges), ricci.mean) == (12, 0)
 
 
 def test_sample_of_points_names_the_points_given():
     points = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-    found = point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20)
-    assert found.sampled
-    assert len(np.unique(found.edges)) <= 50
-    assert found.edges.max() > 50
-    nearer = (points[found.edges[:, 0]] - points[found.edges[:, 1]]).norm(dim=1)
+    ricci = point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20)
+    assert ricci.sampled
+    assert len(np.unique(ricci.edges)) <= 50
+    assert ricci.edges.max() > 50
+    nearer = (points[ricci.edges[:, 0]] - points[ricci.edges[:, 1]]).norm(dim=1)
     assert nearer.max() < 2  # neighbours in the plane: unshuffled indices would pair points anywhere
     np.testing.assert_array_equal(
-        found.curvature, point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20).curvature
+        ricci.curvature, point_ricci(points, Euclidean(), neighbours=3, nodes=50, edges=20).curvature
     )
 
 

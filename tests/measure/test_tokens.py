@@ -19,7 +19,7 @@ def points_at(m, radii, dim=3):
     return m.lift(radii[:, None] * direction)
 
 
-# -- radius -------------------------------------------------------------------------------------------------------------
+# -- radius -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [3, 4096])
@@ -27,39 +27,39 @@ def points_at(m, radii, dim=3):
 def test_radius_is_the_distance_from_the_origin(m, rows, monkeypatch):
     monkeypatch.setattr(tokens, "ROWS", rows)
     radii = torch.linspace(0.5, 4, 40, dtype=torch.float64)
-    found = token_radius(points_at(m, radii), m, torch.arange(40, 0, -1))
-    np.testing.assert_allclose(found.radius, radii.numpy(), rtol=1e-9)
-    assert found.correlation == pytest.approx(-1)
-    assert [(b.tokens, b.lowest, b.highest) for b in found.bins] == [(4, 4 * i + 1, 4 * i + 4) for i in range(10)]
-    for part, b in zip(radii.flip(0).view(10, 4), found.bins, strict=True):
+    measured = token_radius(points_at(m, radii), m, torch.arange(40, 0, -1))
+    np.testing.assert_allclose(measured.radius, radii.numpy(), rtol=1e-9)
+    assert measured.correlation == pytest.approx(-1)
+    assert [(b.tokens, b.lowest, b.highest) for b in measured.bins] == [(4, 4 * i + 1, 4 * i + 4) for i in range(10)]
+    for part, b in zip(radii.flip(0).view(10, 4), measured.bins, strict=True):
         assert (b.mean, b.std) == pytest.approx((float(part.mean()), float(part.std(correction=0))))
 
 
 def test_tokens_never_seen_say_nothing_about_frequency():
     radii, counts = torch.tensor([1.0, 2.0, 3.0, 50.0, 0.1]).double(), np.array([1, 5, 9, 0, 0])
-    found = token_radius(points_at(Euclidean(), radii), Euclidean(), counts)
-    assert found.correlation == pytest.approx(1)
-    assert sum(b.tokens for b in found.bins) == 3
-    assert len(found.radius) == 5
+    measured = token_radius(points_at(Euclidean(), radii), Euclidean(), counts)
+    assert measured.correlation == pytest.approx(1)
+    assert sum(b.tokens for b in measured.bins) == 3
+    assert len(measured.radius) == 5
 
 
 def test_equal_counts_share_a_bin():
     counts = np.array([1] * 55 + list(range(2, 47)))
-    found = token_radius(torch.randn(100, 2), Euclidean(), counts)
-    assert (found.bins[0].tokens, found.bins[0].lowest, found.bins[0].highest) == (55, 1, 1)
-    assert sum(b.tokens for b in found.bins) == 100
-    for low, high in zip(found.bins, found.bins[1:], strict=False):
+    measured = token_radius(torch.randn(100, 2), Euclidean(), counts)
+    assert (measured.bins[0].tokens, measured.bins[0].lowest, measured.bins[0].highest) == (55, 1, 1)
+    assert sum(b.tokens for b in measured.bins) == 100
+    for low, high in zip(measured.bins, measured.bins[1:], strict=False):
         assert low.highest < high.lowest
 
 
 def test_examples_are_the_extremes_of_tokens_seen_often():
     radii = torch.tensor([3.0, 1.0, 2.0, 0.1, 9.0]).double()
-    found = token_radius(points_at(Lorentz(), radii), Lorentz(), torch.tensor([10, 20, 30, 9, 0]))
-    assert found.examples("abcde", n=2) == (["b", "c"], ["a", "c"])
-    assert found.examples("abcde", n=1, seen=0) == (["d"], ["e"])
-    assert found.examples("abcde", seen=31) == ([], [])
+    measured = token_radius(points_at(Lorentz(), radii), Lorentz(), torch.tensor([10, 20, 30, 9, 0]))
+    assert measured.examples("abcde", n=2) == (["b", "c"], ["a", "c"])
+    assert measured.examples("abcde", n=1, seen=0) == (["d"], ["e"])
+    assert measured.examples("abcde", seen=31) == ([], [])
     with pytest.raises(UserError, match="4 labels for 5 tokens"):
-        found.examples("abcd")
+        measured.examples("abcd")
 
 
 def test_counts_that_do_not_fit():
@@ -70,7 +70,7 @@ def test_counts_that_do_not_fit():
             token_radius(torch.randn(3, 2), Euclidean(), counts)
 
 
-# -- attention ----------------------------------------------------------------------------------------------------------
+# -- attention --------------------------------------------------------------------------------------------------------
 
 
 def attention(*shape, seed=0):
@@ -79,20 +79,20 @@ def attention(*shape, seed=0):
 
 
 def test_heads_of_known_reach():
-    """One looks at itself, one at the token before (the first at itself), one at everything alike: 0, (T - 1)/T, (T - 1)/4."""
+    """Heads that look at themselves, at the token before, and at everything alike: 0, (T - 1)/T, (T - 1)/4."""
     t = 8
     itself = torch.eye(t)
     before = torch.stack([itself[max(i - 1, 0)] for i in range(t)])
     everything = torch.ones(t, t).tril() / torch.arange(1, t + 1)[:, None]
-    found = attention_distance(torch.stack([itself, before, everything]).expand(2, 3, t, t))
-    torch.testing.assert_close(found, torch.tensor([[0, (t - 1) / t, (t - 1) / 4]]))
+    distances = attention_distance(torch.stack([itself, before, everything]).expand(2, 3, t, t))
+    torch.testing.assert_close(distances, torch.tensor([[0, (t - 1) / t, (t - 1) / 4]]))
 
 
 def test_layers_one_by_one_equal_the_definition():
     layers = [attention(2, 3, 6, 6, seed=seed) for seed in range(4)]
-    found = attention_distance(iter(layers))
-    assert found.shape == (4, 3)
-    for row, p in zip(found, layers, strict=True):
+    distances = attention_distance(iter(layers))
+    assert distances.shape == (4, 3)
+    for row, p in zip(distances, layers, strict=True):
         expected = [
             sum(float(p[b, h, i, j]) * (i - j) for b in range(2) for i in range(6) for j in range(6)) / 12
             for h in range(3)
@@ -129,16 +129,16 @@ def test_weights_that_do_not_fit():
         attention_distance(attention(2, 1, 4, 4), torch.zeros(2, 4))
 
 
-# -- experts ------------------------------------------------------------------------------------------------------------
+# -- experts ----------------------------------------------------------------------------------------------------------
 
 
 def test_loads_of_known_balance():
     """Perfect; all on one; two of four share; one below a hundredth of its share, one at it."""
-    found = expert_load(torch.tensor([[5, 5, 5, 5], [0, 7, 0, 0], [3, 3, 0, 0], [1990, 1985, 10, 15]]))
-    torch.testing.assert_close(found.shares.sum(1), torch.ones(4, dtype=torch.float64))
-    torch.testing.assert_close(found.imbalance, torch.tensor([1, 4, 2, 1.99]).double())
-    torch.testing.assert_close(found.entropy[:3], torch.tensor([1, 0, 0.5]).double())
-    assert found.dead.tolist() == [0, 3, 2, 0]
+    load = expert_load(torch.tensor([[5, 5, 5, 5], [0, 7, 0, 0], [3, 3, 0, 0], [1990, 1985, 10, 15]]))
+    torch.testing.assert_close(load.shares.sum(1), torch.ones(4, dtype=torch.float64))
+    torch.testing.assert_close(load.imbalance, torch.tensor([1, 4, 2, 1.99]).double())
+    torch.testing.assert_close(load.entropy[:3], torch.tensor([1, 0, 0.5]).double())
+    assert load.dead.tolist() == [0, 3, 2, 0]
     assert expert_load(torch.tensor([[1990, 1991, 9, 10]])).dead.tolist() == [1]
 
 
@@ -158,7 +158,7 @@ def test_counts_of_no_experts(counts, message):
         expert_load(torch.tensor(counts))
 
 
-# -- cosine -------------------------------------------------------------------------------------------------------------
+# -- cosine -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

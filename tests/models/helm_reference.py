@@ -1,4 +1,4 @@
-"""HELM as a textbook would write it: ambient vectors with explicit times, one token, head and expert at a time, distances and centroids."""
+"""HELM as a textbook would write it: ambient vectors with explicit times, one token, head and expert at a time."""
 
 import math
 

@@ -11,7 +11,7 @@ from horosphere.geometry import Manifold
 def loss_of(
     points: Tensor, manifold: Manifold, relations: list[tuple[int, int]], nodes: list[int], negatives: list[int]
 ) -> float:
-    """Mean over relations (u, v) of the nodes: -log e^{-d(u,v)} / (e^{-d(u,v)} + Σ e^{-d(u,n)}), n neither u nor related to u."""
+    """Mean over relations (u, v) of -log e^{-d(u,v)} / (e^{-d(u,v)} + Σ e^{-d(u,n)}), n neither u nor related to u."""
 
     def near(u: int, v: int) -> float:
         return math.exp(-float(manifold.dist(points[u], points[v])))

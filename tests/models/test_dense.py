@@ -263,11 +263,11 @@ def test_a_batch_without_any_object_is_fine():
 def test_answers_have_the_pictures_own_size_and_labels_without_background():
     model = mask_rcnn(hcformer(), 2, width=8, size=64, box_score_thresh=0.0).eval()
     for size in ((64, 64), (41, 99)):
-        (found,) = model([torch.rand(3, *size)])
-        assert found["masks"].shape[2:] == size
-        assert set(found["labels"].tolist()) <= {1, 2}
-        assert (found["boxes"][:, [0, 2]] <= size[1]).all()
-        assert (found["boxes"][:, [1, 3]] <= size[0]).all()
+        (detected,) = model([torch.rand(3, *size)])
+        assert detected["masks"].shape[2:] == size
+        assert set(detected["labels"].tolist()) <= {1, 2}
+        assert (detected["boxes"][:, [0, 2]] <= size[1]).all()
+        assert (detected["boxes"][:, [1, 3]] <= size[0]).all()
 
 
 def test_sizes_in_training_lie_around_that_of_inference():
@@ -280,9 +280,9 @@ def test_sizes_in_training_lie_around_that_of_inference():
 def test_boxes_stay_in_fp32_under_autocast():
     model = mask_rcnn(hcformer(), 2, width=8, size=64, box_score_thresh=0.0).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        (found,) = model([torch.rand(3, 64, 64)])
-    assert found["boxes"].dtype == torch.float32
-    coordinates = found["boxes"].detach()
+        (detected,) = model([torch.rand(3, 64, 64)])
+    assert detected["boxes"].dtype == torch.float32
+    coordinates = detected["boxes"].detach()
     assert (coordinates != coordinates.bfloat16().float()).any()  # more digits than bf16 has
     nested = _in_fp32(model, (), ([torch.ones(1).bfloat16()], torch.ones(1).bfloat16()))
     assert nested[0][0].dtype == nested[1].dtype == torch.float32

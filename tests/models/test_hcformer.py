@@ -51,7 +51,7 @@ def images(height: int = 64, width: int = 64, batch: int = 2) -> Tensor:
     return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(1))
 
 
-# -- published sizes ----------------------------------------------------------------------------------------------------
+# -- published sizes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_small_images_model_has_windows_that_fit():
     assert HCFormer(config)(torch.randn(1, 3, 32, 32)).shape == (1, 100)
 
 
-# -- every form ---------------------------------------------------------------------------------------------------------
+# -- every form -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -135,10 +135,10 @@ def test_features_are_a_pyramid():
 @pytest.mark.parametrize("name", ["H window, E patch", "shifted windows", "hard"])
 def test_cluster_maps_of_every_stage_block_and_head(name):
     model = tiny(shake=0.1, **ABLATIONS[name])
-    found = model.cluster_maps(images(60, 64))
-    assert [len(stage) for stage in found] == list(model.config.blocks)
+    maps = model.cluster_maps(images(60, 64))
+    assert [len(stage) for stage in maps] == list(model.config.blocks)
     for stage, size in enumerate([(15, 16), (8, 8), (4, 4), (2, 2)]):
-        for block in found[stage]:
+        for block in maps[stage]:
             assert block.patch.shape == (2, 2, 4, *size)
             assert_close(block.patch.sum(2), torch.ones(2, 2, *size))
             if name != "shifted windows" and stage < 2:
@@ -205,7 +205,7 @@ def test_checkpointing_changes_no_gradient():
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-# -- elsewhere ----------------------------------------------------------------------------------------------------------
+# -- elsewhere --------------------------------------------------------------------------------------------------------
 
 
 ONE_STAGE = {  # clustered windows on a map they do not fit: all there is to trace, but for a stage of means
@@ -257,7 +257,7 @@ def test_compiles_as_one_graph(sizes, backend):
         assert_close(p.grad, q.grad, atol=1e-4 * p.grad.abs().max().item() + 1e-6, rtol=1e-3, msg=name)
 
 
-# -- users --------------------------------------------------------------------------------------------------------------
+# -- users ------------------------------------------------------------------------------------------------------------
 
 
 def test_mistakes_are_named():

@@ -68,7 +68,7 @@ def tokens(rows: int = 2, length: int = 20, seed: int = 1) -> Tensor:
     return torch.randint(1, 97, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-# -- oracles no one here wrote ------------------------------------------------------------------------------------------
+# -- oracles no one here wrote ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -112,7 +112,7 @@ def test_the_mixture_twin_is_deepseek(q_latent):
     assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
 
 
-# -- the textbook -------------------------------------------------------------------------------------------------------
+# -- the textbook -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_gradients_equal_the_textbook():
 
 
 def test_small_curvature_is_nearly_flat():
-    """c -> 0 with time columns at zero: feed-forward becomes the twin's, the centroid the mean, attention a softmax of -|q - k|²/τ."""
+    """c -> 0, no time columns: feed-forward is the twin's, the centroid the mean, attention softmax(-|q - k|²/τ)."""
     torch.manual_seed(0)
     near, flat = Lorentz(1e-10), Euclidean()
     curved = SwiGLU(32, 48, near).double()
@@ -154,7 +154,7 @@ def test_small_curvature_is_nearly_flat():
     assert_close(scores.softmax(-1), (-torch.cdist(x, y).square() / 2).softmax(-1), atol=1e-4, rtol=0)
 
 
-# -- structure ----------------------------------------------------------------------------------------------------------
+# -- structure --------------------------------------------------------------------------------------------------------
 
 
 def test_renumbering_experts_changes_nothing():
@@ -282,7 +282,7 @@ def test_a_wrong_configuration_names_the_fix(change, words):
         HelmConfig(**{**DENSE, **change})
 
 
-# -- Hugging Face -------------------------------------------------------------------------------------------------------
+# -- Hugging Face -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -376,7 +376,7 @@ def test_gradient_checkpointing_gives_the_same_gradients():
     assert_close([p.grad for p in m.parameters()], plain)
 
 
-# -- precision ----------------------------------------------------------------------------------------------------------
+# -- precision --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("length", "bound"), [(4.0, 0.1), (16.0, 1.0)])

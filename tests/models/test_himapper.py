@@ -1,4 +1,4 @@
-"""The tree is the mixture of its leaves; inference is deterministic; every parameter learns; the plug-in costs no more than was published."""
+"""The tree is the mixture of its leaves, inference is deterministic, every parameter learns, costs are as published."""
 
 import math
 
@@ -36,7 +36,7 @@ def _same_numbers_every_time():
     torch.manual_seed(0)
 
 
-# -- the tree ----------------------------------------------------------------------------------------------------------
+# -- the tree ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sizes", [SIZES, (4, 2, 1), (6, 3)])
@@ -94,7 +94,7 @@ def test_leaves_start_in_sibling_pairs_that_draws_tell_apart():
     assert (nearest // 2 == torch.arange(SIZES[0]) // 2).all()
 
 
-# -- the space of nodes ------------------------------------------------------------------------------------------------
+# -- the space of nodes -----------------------------------------------------------------------------------------------
 
 
 def test_curvature_starts_at_one_and_stays_between_a_tenth_and_ten():
@@ -127,7 +127,7 @@ def test_points_are_fp32_under_autocast_and_the_loss_is_finite():
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-# -- the model ---------------------------------------------------------------------------------------------------------
+# -- the model --------------------------------------------------------------------------------------------------------
 
 
 def test_inference_is_deterministic_and_training_is_not():
@@ -295,7 +295,7 @@ def test_mapper_alone_enriches_the_vector_of_any_map():
         assert (loss is not None) is training
 
 
-# -- overhead ----------------------------------------------------------------------------------------------------------
+# -- overhead ---------------------------------------------------------------------------------------------------------
 
 NAMED = [
     ("resnet50", 224),
@@ -310,7 +310,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("name", "size"), NAMED)
 def test_overhead_on_the_papers_backbones(name, size):
-    """Parameters as published, 1.5 to 3.3 million. Published GMACs, 0.1 to 0.2, are the ceiling: one query a node needs fewer."""
+    """Parameters as published, 1.5 to 3.3 million. One query a node needs fewer GMACs than published, 0.1 to 0.2."""
     pytest.importorskip("timm")
     with torch.device("meta"):  # counts need no numbers
         model = HiMapper(f"timm:{name}", 1000)

@@ -1,4 +1,4 @@
-"""Any backbone takes the plug-in: its map arrives the right way round, its classifier stays, and a wrong name is told in one line."""
+"""Any backbone takes the plug-in: its map has the right layout, its classifier stays, a wrong name is told."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The losses of Hi-Mapper are their definitions and pull the right way; the sign printed in the paper pulls the other way."""
+"""The losses of Hi-Mapper are their definitions and pull the right way; the paper's sign pulls the other way."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_kl_is_that_of_torch():
     assert_close(model(images())[1].kl, kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0)).mean())
 
 
-# -- the contrastive loss ----------------------------------------------------------------------------------------------
+# -- the contrastive loss ---------------------------------------------------------------------------------------------
 
 
 def slow_contrast(points, sizes, manifold, sign=-1.0):

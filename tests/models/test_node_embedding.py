@@ -1,4 +1,4 @@
-"""The loss is its definition, the batches hold exactly the relations, and gradients stay finite where it is delicate."""
+"""The loss is its definition, batches hold exactly the relations, gradients stay finite where it is delicate."""
 
 import numpy as np
 import pytest
@@ -46,8 +46,8 @@ def test_batches_list_exactly_the_relations(shuffled):
     table = Relations(relations[np.random.default_rng(1).permutation(len(relations))] if shuffled else relations, NODES)
     nodes = torch.randperm(NODES)[:12]
     batch = table.batch(nodes)
-    found = sorted(zip(batch.nodes[batch.row].tolist(), batch.related.tolist(), strict=True))
-    assert found == sorted((u, v) for u, v in relations.tolist() if u in nodes)
+    pairs = sorted(zip(batch.nodes[batch.row].tolist(), batch.related.tolist(), strict=True))
+    assert pairs == sorted((u, v) for u, v in relations.tolist() if u in nodes)
     assert len(table) == len(relations)
     assert table.subjects.tolist() == sorted(set(relations[:, 0].tolist()))
 

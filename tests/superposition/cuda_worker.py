@@ -1,4 +1,4 @@
-"""Run by test_cuda.py under TRITON_INTERPRET=1: the GPU's kernels on the CPU against autograd. Also run as it is on a GPU."""
+"""The GPU's kernels against autograd. test_cuda.py runs it under TRITON_INTERPRET=1 on the CPU, or plainly on a GPU."""
 
 import sys
 from dataclasses import replace
@@ -30,7 +30,7 @@ def batch(toy: Toy, step: int) -> Tensor:
 
 
 def reference(toy: Toy, steps: int) -> tuple[dict[str, Tensor], float]:
-    """The state after so many steps of the dense loss by autograd, first decay, then Adam; and the mean loss on the way."""
+    """The state after so many steps of the dense loss by autograd, first decay, then Adam; and the mean loss."""
     W, b = (tensor.requires_grad_() for tensor in initial(toy))
     state = {
         name: torch.zeros_like(W if name[0] == "W" else b) for name in ("W_mean", "W_square", "b_mean", "b_square")
@@ -56,10 +56,10 @@ def reference(toy: Toy, steps: int) -> tuple[dict[str, Tensor], float]:
     return {**state, "W": W.detach(), "b": b.detach()}, total / steps
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+def close(value: Tensor, expected: Tensor, tolerance: float) -> None:
     """Relative to the largest."""
     scale = expected.abs().max().clamp_min(1e-12)
-    assert_close(found / scale, expected / scale, atol=tolerance, rtol=0)
+    assert_close(value / scale, expected / scale, atol=tolerance, rtol=0)
 
 
 def compare(
@@ -76,7 +76,10 @@ def compare(
 
 
 def sampler() -> None:
-    """The batches are those of the CPU, entry for entry: also with features that are always on, seeds over 32 bits, and other steps."""
+    """The batches are those of the CPU, entry for entry.
+
+    Also with features that are always on, with seeds over 32 bits, and at other steps.
+    """
     always = [Toy(n=N, m=4, law="uniform", density=float(N)), Toy(n=8, m=4, law="power:1", density=2.7178571428571425)]
     for runs in (RUNS, always[:1], always[1:]):
         group = cuda.CudaGroup(runs, SCHEDULE, DEVICE, "fp32")
@@ -90,8 +93,8 @@ def sampler() -> None:
                 assert int(at["rows"][place]) == int((x > 0).any(1).sum())
                 entries = int(at["start"][place, -1])
                 row, feature, value = (at[f"entry_{name}"][place, :entries] for name in ("row", "feature", "value"))
-                found = torch.zeros_like(x).index_put_((row.long(), feature.long()), value, accumulate=True)
-                assert torch.equal(found, x)
+                drawn = torch.zeros_like(x).index_put_((row.long(), feature.long()), value, accumulate=True)
+                assert torch.equal(drawn, x)
                 bins = at["start"][place].diff()
                 assert torch.equal(torch.bincount(feature // cuda.BIN, minlength=len(bins)), bins.long())
     assert int(at["count"].min()) >= 1  # the first feature is on in every sample

@@ -19,8 +19,16 @@ def made(
     """loss = (1 + seed/10)·E/m^α_m"""
     return [
         {
-            "n": n, "m": m, "law": law, "density": density, "gamma": gamma, "bias": bias, "readout": readout, "seed": seed,
-            "loss": (1 + seed / 10) * density * m**-alpha_m, "phi_half": 1.0 if gamma < 0 else m / n,
+            "n": n,
+            "m": m,
+            "law": law,
+            "density": density,
+            "gamma": gamma,
+            "bias": bias,
+            "readout": readout,
+            "seed": seed,
+            "loss": (1 + seed / 10) * density * m**-alpha_m,
+            "phi_half": 1.0 if gamma < 0 else m / n,
         }
         for law, gamma, density, seed, m in product(laws, gammas, densities, range(seeds), widths)
-    ]  # fmt: skip
+    ]

@@ -58,10 +58,10 @@ def test_gradient_is_that_of_the_dense_loss(n, m, law, density, batch, shift, re
     W[n // 2] = 0
     b += shift
     batches = Sampler(n, law, density, 3).batches(5, 1, batch)
-    found = fast_gradient(W, b, batches, readout)
+    compiled = fast_gradient(W, b, batches, readout)
     value = loss(batches.dense().double(), W.requires_grad_(), b.requires_grad_(), readout)
     expected = (value, *torch.autograd.grad(value, (W, b)))
-    for fast, slow in zip(found, expected, strict=True):
+    for fast, slow in zip(compiled, expected, strict=True):
         assert_close(fast, slow.detach(), rtol=1e-11, atol=1e-11)
 
 

@@ -1,4 +1,4 @@
-"""Fits find the law that made the data, agree with general solvers and with what was published, and do not sound surer than they are."""
+"""Fits find the law that made the data, agree with general solvers and published numbers, and are not too sure."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ def made(alpha=0.8, scale=200.0, widths=WIDTHS, noise=0.0, seed=0, families=("a"
 
 
 def test_figure_1_has_the_published_slopes_over_the_widths_they_were_fitted_to():
-    """1.0055, 0.9840 and 0.8864 are not slopes of one range: the first is over all eight widths, the others from 32 on."""
+    """1.0055 is the slope over all eight widths; 0.9840 and 0.8864 are slopes from 32 on."""
     losses = published("fig1")
     slopes = {
         name: [power_law(*losses[f"1d strong gamma=-1 {name}"][start:].T).exponent for start in (0, 2)]
@@ -83,10 +83,16 @@ def test_the_interval_holds_the_exponent_about_as_often_as_it_says(seeds):
     assert np.mean([fit.low < 1 < fit.high for fit in fits]) == pytest.approx(0.95, abs=0.035)
 
 
-@pytest.mark.parametrize(("widths", "losses", "said"), [
-    ([1, 2, 3], [1, 2], "shape"), ([4, 4], [1, 2], "two different widths"), ([1, 2], [1, 0], "losses must be positive"),
-    ([1, 2], [1, math.nan], "losses must be positive"), ([0, 2], [1, 2], "widths must be positive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("widths", "losses", "said"),
+    [
+        ([1, 2, 3], [1, 2], "shape"),
+        ([4, 4], [1, 2], "two different widths"),
+        ([1, 2], [1, 0], "losses must be positive"),
+        ([1, 2], [1, math.nan], "losses must be positive"),
+        ([0, 2], [1, 2], "widths must be positive"),
+    ],
+)
 def test_no_slope_without_positive_losses_at_two_widths(widths, losses, said):
     with pytest.raises(UserError, match=said):
         power_law(widths, losses)
@@ -130,8 +136,8 @@ def test_parameters_predict_worse_than_width(table):
 
 def test_chinchilla():
     models = published("chinchilla")
-    found = width_exponent(models["N_million"] * 1e6, models["d_model"])
-    assert (found.growth, found.exponent, found.error) == pytest.approx((2.52, 0.88, 0.05), abs=5e-3)
+    law = width_exponent(models["N_million"] * 1e6, models["d_model"])
+    assert (law.growth, law.exponent, law.error) == pytest.approx((2.52, 0.88, 0.05), abs=5e-3)
     with pytest.raises(UserError, match="three models"):
         width_exponent(np.array([1e6, 2e6]), np.array([64, 128]))
 
@@ -189,7 +195,7 @@ def test_the_bootstrap_depends_on_its_seed_only(table, fit):
 
 
 def test_models_are_drawn_whole():
-    """A dataset said four times tells no more about models than said once: the profile believes it, the bootstrap does not."""
+    """A dataset said four times tells no more of models than once: the profile believes it, the bootstrap does not."""
     once, often = (
         fit_widths(made(noise=0.03, datasets=datasets), bootstrap=200) for datasets in (("x",), ("x", "y", "z", "w"))
     )
@@ -205,8 +211,8 @@ def test_the_interval_holds_a_new_model_about_as_often_as_it_says():
     for seed in range(30):
         table = made(noise=0.05, seed=seed)
         seen, asked = table.rows(table.model != "a2048"), table.rows((table.model == "a2048") & (table.dataset == "y"))
-        found = predict(fit_widths(seen, bootstrap=60), 2048, "a", "y")
-        inside += found.low < asked.loss[0] < found.high
+        prediction = predict(fit_widths(seen, bootstrap=60), 2048, "a", "y")
+        inside += prediction.low < asked.loss[0] < prediction.high
     assert inside >= 26
 
 
@@ -227,10 +233,10 @@ def test_predictions_say_how_sure_they_are(fit):
 @pytest.mark.parametrize("sizes", [3, 4])
 def test_few_sizes_give_a_guess_without_an_interval(sizes):
     fit = fit_widths(made(widths=WIDTHS[:sizes], noise=0.01))
-    found = predict(fit, 4096, "a", "x")
-    assert math.isfinite(found.loss)
-    assert (found.low, found.high) == (None, None)
-    assert found.note.startswith(f"a guess: {sizes} sizes")
+    prediction = predict(fit, 4096, "a", "x")
+    assert math.isfinite(prediction.loss)
+    assert (prediction.low, prediction.high) == (None, None)
+    assert prediction.note.startswith(f"a guess: {sizes} sizes")
     assert all(map(math.isnan, fit.bootstrap))
 
 
@@ -262,9 +268,13 @@ def test_predictions_for_what_was_not_there(fit):
         predict(fit, 0, "opt", "c4")
 
 
-@pytest.mark.parametrize(("families", "widths", "said"), [
-    (("a", "b"), [512, 1024], "two widths say nothing"), (("a",), [512], "no family has losses at two widths"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("families", "widths", "said"),
+    [
+        (("a", "b"), [512, 1024], "two widths say nothing"),
+        (("a",), [512], "no family has losses at two widths"),
+    ],
+)
 def test_too_few_widths(families, widths, said):
     with pytest.raises(UserError, match=said):
         fit_widths(made(widths=np.array(widths, float), families=families))
@@ -291,18 +301,21 @@ def test_a_file_of_losses(tmp_path):
     assert table.parameters.tolist() == [1e6, 1e6, 4e6]
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("", "no column family (it has none)"),
-    ("family,dataset,loss\na,x,3", "no column m (it has family, dataset, loss)"),
-    ("family,dataset,m,loss\n", "no rows"),
-    ("family,dataset,m,loss\na,x,64,3\na,x,wide,2", 'line 3: column m is "wide"'),
-    ("family,dataset,m,loss\na,x,64,-3", 'line 2: column loss is "-3"'),
-    ("family,dataset,m,loss\na,x,64", 'line 2: column loss is ""'),
-    ("family,dataset,m,loss\na,x,64,inf", 'line 2: column loss is "inf"'),
-    ("family,dataset,m,loss\n,x,64,3", "line 2: column family is empty"),
-    ("family,dataset,m,loss,model\na,x,64,3,", "line 2: column model is empty"),
-    ("family,dataset,m,loss\na,x,64,3\nb,x,64,2", "column m is 64 in every row"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no column family (it has none)"),
+        ("family,dataset,loss\na,x,3", "no column m (it has family, dataset, loss)"),
+        ("family,dataset,m,loss\n", "no rows"),
+        ("family,dataset,m,loss\na,x,64,3\na,x,wide,2", 'line 3: column m is "wide"'),
+        ("family,dataset,m,loss\na,x,64,-3", 'line 2: column loss is "-3"'),
+        ("family,dataset,m,loss\na,x,64", 'line 2: column loss is ""'),
+        ("family,dataset,m,loss\na,x,64,inf", 'line 2: column loss is "inf"'),
+        ("family,dataset,m,loss\n,x,64,3", "line 2: column family is empty"),
+        ("family,dataset,m,loss,model\na,x,64,3,", "line 2: column model is empty"),
+        ("family,dataset,m,loss\na,x,64,3\nb,x,64,2", "column m is 64 in every row"),
+    ],
+)
 def test_a_file_that_cannot_be_read_names_the_place(tmp_path, text, said):
     (tmp_path / "losses.csv").write_text(text)
     with pytest.raises(UserError, match=re.escape(said)) as error:

@@ -1,4 +1,4 @@
-"""The head that is read is the one the model multiplies with, whoever saved it and however; overlaps are those of all pairs, without the pairs."""
+"""The head read is the one the model multiplies with, whoever saved it. Overlaps are those of all pairs."""
 
 import json
 import os
@@ -95,12 +95,12 @@ def test_the_head_is_the_models_own(tmp_path, kind, shards):
     model = build(kind)
     model.save_pretrained(tmp_path, **({"max_shard_size": "2KB"} if shards else {}))
     assert (tmp_path / "model.safetensors.index.json").is_file() == shards
-    found = head(tmp_path)
-    torch.testing.assert_close(found.weight, expected(model), rtol=1e-6, atol=1e-6)
-    assert found.tied == (model.get_output_embeddings().weight is model.get_input_embeddings().weight)
-    assert found.dims == {"opt projected": 8, "helm": 15, "helm tied": 15, "helm hyperplane": 15}.get(kind, 16)
-    assert found.padded == 0
-    assert bool(found.note) == (found.dims < 16)
+    read = head(tmp_path)
+    torch.testing.assert_close(read.weight, expected(model), rtol=1e-6, atol=1e-6)
+    assert read.tied == (model.get_output_embeddings().weight is model.get_input_embeddings().weight)
+    assert read.dims == {"opt projected": 8, "helm": 15, "helm tied": 15, "helm hyperplane": 15}.get(kind, 16)
+    assert read.padded == 0
+    assert bool(read.note) == (read.dims < 16)
 
 
 def test_the_logits_are_the_head_times_the_stream(tmp_path):
@@ -116,9 +116,9 @@ def test_the_logits_are_the_head_times_the_stream(tmp_path):
 def test_precision_stays_as_it_was_stored(tmp_path):
     model = build("gpt_neox").bfloat16()
     model.save_pretrained(tmp_path)
-    found = head(tmp_path).weight
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, model.get_output_embeddings().weight)
+    weight = head(tmp_path).weight
+    assert weight.dtype == torch.bfloat16
+    assert torch.equal(weight, model.get_output_embeddings().weight)
 
 
 def test_only_the_heads_file_is_needed(tmp_path):
@@ -140,9 +140,9 @@ def test_old_names_and_silent_configurations(tmp_path):
         tmp_path / "model.safetensors",
     )
     edit(tmp_path / "config.json", lambda config: config.pop("tie_word_embeddings", None))
-    found = head(tmp_path)
-    assert (found.tensor, found.tied) == ("wte.weight", True)
-    torch.testing.assert_close(found.weight, expected(model))
+    read = head(tmp_path)
+    assert (read.tensor, read.tied) == ("wte.weight", True)
+    torch.testing.assert_close(read.weight, expected(model))
 
 
 def test_a_run_under_way_is_read_from_its_last_checkpoint(tmp_path):
@@ -170,9 +170,9 @@ def test_rows_that_no_token_has_are_dropped(tmp_path, vocabulary, added, known):
     model = build("llama")
     model.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
-    found = head(tmp_path)
-    assert found.padded == 48 - known
-    torch.testing.assert_close(found.weight, model.lm_head.weight.detach()[:known])
+    read = head(tmp_path)
+    assert read.padded == 48 - known
+    torch.testing.assert_close(read.weight, model.lm_head.weight.detach()[:known])
 
 
 def test_rows_beyond_the_configuration_are_dropped(tmp_path):
@@ -276,15 +276,22 @@ def cut_short(file):
     file.write_bytes(file.read_bytes()[:50])
 
 
-@pytest.mark.parametrize(("harm", "said"), [
-    (lambda folder: cut_short(folder / "model.safetensors"), "a damaged file"),
-    (lambda folder: cut_short(folder / "config.json"), "config.json: a damaged file"),
-    (lambda folder: (folder / "config.json").write_text("[]"), "no JSON object"),
-    (lambda folder: (folder / "config.json").unlink(), "neither config.json nor run.json"),
-    (lambda folder: (folder / "tokenizer.json").write_text("{}"), "a damaged tokenizer"),
-    (lambda folder: save_file({"lm_head.weight": torch.ones(4)}, folder / "model.safetensors"), "has shape"),
-    (lambda folder: save_file({"lm_head.weight": torch.ones(4, 4, dtype=torch.int8)}, folder / "model.safetensors"), "int8, a quantised head"),
-])  # fmt: skip
+def save_head(weight, folder):
+    save_file({"lm_head.weight": weight}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda folder: cut_short(folder / "model.safetensors"), "a damaged file"),
+        (lambda folder: cut_short(folder / "config.json"), "config.json: a damaged file"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "no JSON object"),
+        (lambda folder: (folder / "config.json").unlink(), "neither config.json nor run.json"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "a damaged tokenizer"),
+        (lambda folder: save_head(torch.ones(4), folder), "has shape"),
+        (lambda folder: save_head(torch.ones(4, 4, dtype=torch.int8), folder), "int8, a quantised head"),
+    ],
+)
 def test_a_damaged_model_is_named_in_one_line(tmp_path, harm, said):
     harm(gpt2_folder(tmp_path))
     with pytest.raises(UserError, match=said) as error:
@@ -292,12 +299,20 @@ def test_a_damaged_model_is_named_in_one_line(tmp_path, harm, said):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("harm", "said"), [
-    (lambda index: index.pop("weight_map"), "a damaged index"),
-    (lambda index: index["weight_map"].update({"lm_head.weight": "../elsewhere.safetensors"}), "a damaged index"),
-    (lambda index: index["weight_map"].update({"lm_head.weight": "none.safetensors"}), "none.safetensors is missing, which holds lm_head.weight"),
-    (lambda index: index["weight_map"].update({"lm_head.weight": index["weight_map"]["model.norm.weight"]}), "lm_head.weight is not in it"),
-])  # fmt: skip
+def point_to(index, file):
+    """Let an index say that the head is in this file."""
+    index["weight_map"]["lm_head.weight"] = file
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda index: index.pop("weight_map"), "a damaged index"),
+        (lambda index: point_to(index, "../elsewhere.safetensors"), "a damaged index"),
+        (lambda index: point_to(index, "none.safetensors"), "none.safetensors is missing, which holds lm_head.weight"),
+        (lambda index: point_to(index, index["weight_map"]["model.norm.weight"]), "lm_head.weight is not in it"),
+    ],
+)
 def test_a_damaged_index_is_named_in_one_line(tmp_path, harm, said):
     build("llama").save_pretrained(tmp_path, max_shard_size="2KB")
     files = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
@@ -346,18 +361,18 @@ def crooked(n, d, seed=0):
 def test_overlaps_are_those_of_all_pairs(monkeypatch, n, d, components, dtype, digits, at_once):
     monkeypatch.setattr(heads, "NUMBERS", at_once)
     W = crooked(n, d)
-    found = head_geometry(W.to(dtype), components=components)
+    geometry = head_geometry(W.to(dtype), components=components)
     centred = W - W.mean(0)
     axes = torch.linalg.svd(centred, full_matrices=False)[2][: components or 1]
     values = torch.linalg.eigvalsh(centred.T @ centred)
-    assert found.raw.mean_square == pytest.approx(all_pairs(W), rel=digits)
-    assert found.centred.mean_square == pytest.approx(all_pairs(centred), rel=digits)
-    assert found.trimmed.mean_square == pytest.approx(all_pairs(centred - centred @ axes.T @ axes), rel=100 * digits)
-    assert found.effective_dims == pytest.approx(float(values.sum() ** 2 / values.square().sum()), rel=digits)
-    assert (found.norm_mean, found.norm_std) == pytest.approx(
+    assert geometry.raw.mean_square == pytest.approx(all_pairs(W), rel=digits)
+    assert geometry.centred.mean_square == pytest.approx(all_pairs(centred), rel=digits)
+    assert geometry.trimmed.mean_square == pytest.approx(all_pairs(centred - centred @ axes.T @ axes), rel=100 * digits)
+    assert geometry.effective_dims == pytest.approx(float(values.sum() ** 2 / values.square().sum()), rel=digits)
+    assert (geometry.norm_mean, geometry.norm_std) == pytest.approx(
         (float(W.norm(dim=1).mean()), float(W.norm(dim=1).std(correction=0))), rel=digits
     )
-    assert (found.raw.dims, found.trimmed.dims) == (d, d - (components or 1))
+    assert (geometry.raw.dims, geometry.trimmed.dims) == (d, d - (components or 1))
 
 
 def test_rotations_change_nothing_and_lengths_not_the_raw_overlap():
@@ -412,18 +427,24 @@ def test_half_precision_is_summed_in_full():
 def test_norms_by_frequency():
     W, counts = crooked(200, 8), np.arange(200)
     W *= torch.linspace(1, 50, 200, dtype=torch.float64)[:, None]
-    found = head_geometry(W, counts).by_frequency
-    np.testing.assert_allclose(found.radius, W.norm(dim=1).numpy())
-    assert found.correlation > 0.7
+    radius = head_geometry(W, counts).by_frequency
+    np.testing.assert_allclose(radius.radius, W.norm(dim=1).numpy())
+    assert radius.correlation > 0.7
     assert head_geometry(W).by_frequency is None
     with pytest.raises(UserError, match="as many counts"):
         head_geometry(W, counts[:5])
 
 
-@pytest.mark.parametrize(("W", "options", "said"), [
-    (torch.ones(5), {}, "has shape"), (torch.ones(1, 5), {}, "two rows or more"), (torch.zeros(5, 5), {}, "5 of 5 rows are zero"),
-    (torch.tensor([[1.0, 2], [3, torch.inf]]), {}, "row 1 of the head is not finite"), (torch.ones(5, 5), {"components": 5}, "leave at least one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("W", "options", "said"),
+    [
+        (torch.ones(5), {}, "has shape"),
+        (torch.ones(1, 5), {}, "two rows or more"),
+        (torch.zeros(5, 5), {}, "5 of 5 rows are zero"),
+        (torch.tensor([[1.0, 2], [3, torch.inf]]), {}, "row 1 of the head is not finite"),
+        (torch.ones(5, 5), {"components": 5}, "leave at least one"),
+    ],
+)
 def test_no_geometry(W, options, said):
     with pytest.raises(UserError, match=said):
         head_geometry(W, **options)

@@ -9,9 +9,9 @@ from horosphere.superposition.published import FILES, FOLDER, published, publish
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_is_there(name):
-    found = published(name)
-    assert found
-    assert all(len(values) and np.isfinite(values).all() for values in found.values() if values.dtype.kind == "f")
+    points = published(name)
+    assert points
+    assert all(len(values) and np.isfinite(values).all() for values in points.values() if values.dtype.kind == "f")
     assert published_file(name).name in (FOLDER / "README.md").read_text()
 
 

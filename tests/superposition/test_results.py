@@ -26,14 +26,14 @@ def test_what_was_written_is_read_back(tmp_path):
 
 
 def test_settings_hold_all_widths_and_seeds():
-    found = settings(made(laws=("power:1", "linear"), alpha_m=1.25))
-    assert [(s.law, round(s.gamma, 3)) for s in found] == [
+    gathered = settings(made(laws=("power:1", "linear"), alpha_m=1.25))
+    assert [(s.law, round(s.gamma, 3)) for s in gathered] == [
         ("power:1", -0.556),
         ("power:1", 0.333),
         ("linear", -0.556),
         ("linear", 0.333),
     ]
-    for s in found:
+    for s in gathered:
         assert tuple(s.widths) == WIDTHS
         assert s.losses.shape == (2, len(WIDTHS))
         assert s.fit.exponent == pytest.approx(1.25)
@@ -42,8 +42,8 @@ def test_settings_hold_all_widths_and_seeds():
 
 def test_a_width_that_a_seed_lacks_is_left_out():
     rows = [row for row in made(gammas=(0.1,)) if (row["seed"], row["m"]) != (1, 25)]
-    (found,) = settings(rows)
-    assert 25 not in found.widths
+    (setting,) = settings(rows)
+    assert 25 not in setting.widths
     assert settings([row for row in rows if row["m"] == 10]) == []
 
 

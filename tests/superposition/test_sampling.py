@@ -109,5 +109,5 @@ def test_runs_that_differ_in_width_and_decay_share_a_stream():
         Toy(9, 2, "uniform", gamma=gamma, readout=readout)
         for gamma, readout in ((0.1, "dot"), (-1.0, "dot"), (0.1, "lorentz"))
     )
-    found = streams([a, Toy(9, 3, "uniform"), b, c, Toy(9, 2, "uniform", seed=1), Toy(9, 2, "linear")])
-    assert list(found.values()) == [[0, 1, 2, 3], [4], [5]]
+    places = streams([a, Toy(9, 3, "uniform"), b, c, Toy(9, 2, "uniform", seed=1), Toy(9, 2, "linear")])
+    assert list(places.values()) == [[0, 1, 2, 3], [4], [5]]

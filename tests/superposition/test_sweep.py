@@ -14,7 +14,7 @@ from horosphere.superposition import sweep as module
 from horosphere.superposition.diagnostics import welch
 from horosphere.superposition.results import read_results, settings
 from horosphere.superposition.sampling import EVALUATION, Sampler
-from horosphere.superposition.sweep import sweep
+from horosphere.superposition.sweep import SweepOptions
 from horosphere.superposition.toy import Schedule, Toy, initial, loss
 
 SCHEDULE = Schedule(steps=40, batch=64, warmup=5)
@@ -35,6 +35,10 @@ def small(monkeypatch):
     monkeypatch.setattr(module, "SAVING", math.inf)
 
 
+def sweep(runs, schedule, out, **options):
+    return module.sweep(runs, schedule, out, SweepOptions(**options))
+
+
 def timeless(rows):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
@@ -46,9 +50,8 @@ def test_equals_the_same_runs_one_by_one(tmp_path):
     assert [(row["m"], row["gamma"], row["seed"], row["readout"]) for row in together] == [
         (t.m, t.gamma, t.seed, t.readout) for t in RUNS
     ]
-    chunked = sweep(
-        RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True
-    )  # room for one run at a time
+    # room for one run at a time
+    chunked = sweep(RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True)
     assert timeless(chunked) == timeless(together)
 
 
@@ -93,8 +96,8 @@ def test_loss_is_that_of_fresh_samples(monkeypatch):
     for toy in (DOT[0], *OTHERS):
         W, b = initial(toy)
         batches = Sampler(toy.n, toy.law, 0.4, 0).batches(0, 3, 50, EVALUATION)
-        found = module._losses([(W, b, toy.readout)], batches, "cpu")
-        assert found[0] == pytest.approx(
+        losses = module._losses([(W, b, toy.readout)], batches, "cpu")
+        assert losses[0] == pytest.approx(
             loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5
         )
 
@@ -117,10 +120,9 @@ def test_resume_is_exact(tmp_path, limit):
     options = {"quiet": True, "save_every_s": 0.0}
     with pytest.raises(Killed):
         sweep(RUNS, SCHEDULE, tmp_path / "out", report=killed_at(limit), **options)
-    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(expected)
-    assert timeless(sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)) == timeless(
-        expected
-    )  # all done: read back
+    for _ in range(2):  # goes on; and, all done, reads back
+        again = sweep(RUNS, SCHEDULE, tmp_path / "out", resume=True, **options)
+        assert timeless(again) == timeless(expected)
     assert not (tmp_path / "out" / "checkpoint.safetensors").exists()
 
 

@@ -1,4 +1,4 @@
-"""The study of widths: trainings at every width in both geometries, a table, a picture, and a law when there are widths enough."""
+"""The study of widths: trainings at every width in both geometries, a table, a picture, and a law of three widths."""
 
 import csv
 
@@ -45,14 +45,14 @@ def test_models_of_every_width_are_trained_and_looked_at(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path / "cache"))
     write_text("cats.txt")
-    found = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)
-    assert {(row.geometry, row.width) for row in found.rows} == {("lorentz", 16), ("euclidean", 16)}
-    assert all(row.loss > 0 and row.effective_dims > 1 for row in found.rows)
+    study = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)
+    assert {(row.geometry, row.width) for row in study.rows} == {("lorentz", 16), ("euclidean", 16)}
+    assert all(row.loss > 0 and row.effective_dims > 1 for row in study.rows)
     with open(f"out/{TABLE}", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 2
     assert (tmp_path / "out" / PICTURE).stat().st_size > 5000
     again = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)  # all done: nothing is trained again
-    assert again.rows == found.rows
+    assert again.rows == study.rows
     with pytest.raises(UserError, match="multiple of head_dim = 8"):
         study_widths([12], SETTINGS, "out", seeds=1, quiet=True)
     with pytest.raises(UserError, match="the study decides this"):
