@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from horosphere import catalogue
-from horosphere.cli.common import print_results
 from horosphere.errors import UserError
 from horosphere.extras import require
 from horosphere.files import require_new_file
@@ -50,7 +49,7 @@ def _add(
     """A study, printed and in the page."""
     study = plan(recipe, settings, None, seeds, RUNS / name)
     results = compare(study, Here(JOBS), "cpu", overwrite, quiet)
-    print_results(results)
+    print(*results.lines(), sep="\n")
     report.section(title)
     report.text(results.verdict())
     add_study(report, results, examine(study, results), catalogue.tasks()[study.task.kind].drawer)

@@ -65,17 +65,17 @@ class Run:
             raise UserError(f"{folder}: no folder of a run (it has no {RUN}); check the path") from None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise UserError(f"{folder / RUN}: a damaged file ({one_line(error)}); train the model again") from error
-        if about.task not in tasks():
-            raise UserError(
-                f"{folder}: a run of the task {about.task}, which is not installed here; known are {', '.join(tasks())}"
-            )
         if task not in (None, about.task):
             raise UserError(f"{folder}: a run of the task {about.task}; give one of {task}")
         return Run(folder, about)
 
     def load(self) -> Any:
         """What was trained, as its task gives it: of a run under way, or stopped, the last checkpoint's."""
-        return resolve(tasks()[self.about.task].build).load(self)
+        known = tasks()
+        if self.about.task not in known:
+            how = f"known are {', '.join(known)}"
+            raise UserError(f"{self.folder}: a run of the task {self.about.task}, which is not installed here; {how}")
+        return resolve(known[self.about.task].build).load(self)
 
     def lines(self) -> list[dict[str, Any]]:
         """Of metrics.jsonl; one that is just being written is left out."""

@@ -70,11 +70,14 @@ def settings_of(cls: type) -> dict[str, tuple[Any, Any]]:
 
 
 def values_of(instance: Any) -> dict[str, Any]:
-    """{name: value} of the settings of a dataclass."""
+    """{name: value} of the settings of a dataclass; a section is a dictionary of its own."""
     values: dict[str, Any] = {}
     for f, kind in _fields(type(instance)):
         value = getattr(instance, f.name)
-        values |= {f.name: value} if _flat_part(kind) is None else values_of(value)
+        if dataclasses.is_dataclass(value):
+            values |= values_of(value) if _flat_part(kind) else {f.name: values_of(value)}
+        else:
+            values[f.name] = value
     return values
 
 

@@ -1,39 +1,23 @@
-"""What tests of several commands share: a folder of its own for each, the command line, and what a refusal must be."""
-
-from pathlib import Path
+"""What tests of several rooms share: a cache of their own, tasks that exist in tests only, the command line."""
 
 import pytest
 
-from horosphere.train import compare, embed
-from tests.command_line import runner
-from tests.graph_commands import TREE, everything
+from horosphere import catalogue
 
 
-@pytest.fixture
-def _beside_a_tree(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("tree.tsv").write_text(TREE)
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Tokens that a test makes are not found in, nor left in, the cache of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROSPHERE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
 
 
-@pytest.fixture
-def run(capsys):
-    return runner(capsys)
-
-
-@pytest.fixture
-def refused(run, monkeypatch):
-    """refused(*words): the one line that refuses a command; nothing was written, and to train is a mistake."""
-    monkeypatch.setattr(embed, "embed", lambda *_: pytest.fail("it trained before it complained"))
-    monkeypatch.setattr(compare, "embed", lambda *_: pytest.fail("it trained before it complained"))
-
-    def refused(*words):
-        before = everything()
-        code, out, err = run(*words)
-        assert (code, out) == (2, "")
-        assert err.startswith("horosphere: ")
-        assert err.count("\n") == 1
-        assert err.endswith("\n")
-        assert everything() == before
-        return err
-
-    return refused
+@pytest.fixture(scope="session", autouse=True)
+def _tasks_of_tests():
+    """The tasks of tests/train: runs of them can be opened."""
+    named = [("toy", "tests.train.toy_task:ToyTask"), ("flat", "tests.train.test_engine:Flat")]
+    entries = tuple(catalogue.Task(name, build, "for tests", "this") for name, build in named)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "TASKS", (*catalogue.TASKS, *entries))
+        yield

@@ -14,7 +14,7 @@ from horosphere.cli.common import Parser, is_main
 from horosphere.errors import UserError
 
 # the file of each verb, in the order of the help
-VERBS = ("train", "embed", "compare", "measure", "evaluate", "generate", "explain", "listing", "demo")
+VERBS = ("train", "embed", "compare", "measure", "evaluate", "generate", "explain", "superposition", "listing", "demo")
 BROKEN_PIPE = 141  # as a shell has it for a program that SIGPIPE ended
 # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
 PATIENCE = 5.0
@@ -25,9 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no δ still gets its table
     parser = _parser()
-    args, args.more = parser.parse_known_args(argv)
-    if args.more and "settings" not in args:
-        parser.error(f"unrecognized arguments: {' '.join(args.more)}")
+    args, more = parser.parse_known_args(argv)
+    args.more = more
+    if more and "settings" not in args:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     try:
         if "run" in args:
             args.run(args)

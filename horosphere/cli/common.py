@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any, NoReturn
 from horosphere import catalogue
 from horosphere.errors import UserError, choices
 from horosphere.settings import Setting, describe
+from horosphere.tables import table_lines
 
 HELP_WIDTH = 100
-NUMBER = re.compile(r"[-+−±<>≈~]?\s*[\d.]|[-–—]?$|nan|-?inf", re.IGNORECASE)  # how a cell of a column of numbers begins
 ENGINE = "horosphere.train.config:EngineConfig"
 
 
@@ -156,23 +155,5 @@ def settings_help(known: Mapping[str, Setting], given: Mapping[str, Any]) -> str
     return "\n".join(lines)
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> None:
-    """Columns just wide enough, numbers to the right, in plain text: fits a terminal and a log."""
-    lines = [list(heads), *map(list, rows)] if heads else [list(r) for r in rows]
-    columns = range(len(lines[0]))
-    widths = [max(len(line[i]) for line in lines) for i in columns]
-    numeric = [bool(heads) and i > 0 and all(NUMBER.match(row[i]) for row in rows) for i in columns]
-    for n, line in enumerate(lines):
-        cells = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric, strict=True)]
-        mark = "   <- best" if best is not None and n == best + bool(heads) else ""
-        print(("  ".join(cells) + mark).rstrip())
-
-
-def print_results(results: Any) -> None:
-    """A study for a terminal: the table and the verdict."""
-    heads, cells = results.cells()
-    table(heads, cells, best=0)
-    print(results.verdict())
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("\n".join(table_lines(heads, rows)))

@@ -13,7 +13,6 @@ from horosphere.cli.common import (
     known_settings,
     output,
     positive,
-    print_results,
     settings_argument,
     stem,
     take_settings,
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         args.what if not given else name, [*given, *settings], chosen, args.seeds, Path(args.out), stem(args.what)
     )
     results = compare(study, where, choose_device(args.device), args.overwrite, args.quiet)
-    print_results(results)
+    print(*results.lines(), sep="\n")
     page = study.out / "report.html"
     study_report(results, examine(study, results), task.drawer).save(page)
     print(f"report: {page}")

@@ -19,7 +19,7 @@ class AveragePrecision:
         from torchmetrics.detection import MeanAveragePrecision
 
         backend = coco_masks().__name__.partition(".")[0]
-        self.metric: Any = MeanAveragePrecision(iou_type=tuple(KINDS.values()), backend=backend, sync_on_compute=False)
+        self.metric: Any = MeanAveragePrecision(iou_type=("bbox", "segm"), backend=backend, sync_on_compute=False)
 
     def add(self, answer: dict[str, Tensor], truth: Instances) -> None:
         """One picture: an answer as torchvision's detectors give it, and what there is to find."""

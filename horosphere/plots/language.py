@@ -176,12 +176,12 @@ def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Fi
                 ricci.curvature,
                 bins,
                 weights=weights,
-                histtype=kind,
+                histtype=kind,  # type: ignore[arg-type]
                 color=color,
                 linewidth=width,
                 alpha=alpha,
                 label=label,
-            )  # type: ignore[arg-type]
+            )
             axes.axvline(ricci.mean, color=color, linestyle="--" if fill else "-", linewidth=1.4)
         axes.set(xlabel="Ollivier-Ricci curvature of an edge", ylabel="share of edges")
         axes.grid()

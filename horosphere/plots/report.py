@@ -13,47 +13,13 @@ import horosphere
 from horosphere.errors import UserError
 from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
 from horosphere.plots.style import render
+from horosphere.tables import is_numeric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
-NUMBER = re.compile(r"[-+−±<>≈~]?\s*[\d.]|[-–—]?$|nan|-?inf", re.IGNORECASE)  # how a cell of a numeric column begins
-CSS = """
-:root {
-  color-scheme: light dark; --ink: #1c2430; --muted: #66717f; --line: #e1e6eb;
-  --paper: #fff; --card: #f6f8fa; --accent: #0b7285; --best: #e6f4f1
-}
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e9ef; --muted: #93a0ae; --line: #2c3541; --paper: #12171e; --card: #1a212a; --accent: #4fc1d4; --best: #12343a }
-}
-* { box-sizing: border-box }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 17px/1.6 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif }
-main { max-width: 960px; margin: 0 auto; padding: 56px 24px 40px }
-h1 { margin: 0; font-size: clamp(1.8rem, 5vw, 2.5rem); line-height: 1.15; letter-spacing: -.02em; overflow-wrap: anywhere }
-h2 { margin: 2.4em 0 .6em; font-size: 1.35rem; line-height: 1.3; letter-spacing: -.01em }
-p { max-width: 68ch; margin: 0 0 1em; overflow-wrap: anywhere }
-header p { margin: .5em 0 0; color: var(--muted); font-size: 1.15rem }
-header { margin-bottom: 2em; padding-bottom: 1.6em; border-bottom: 1px solid var(--line) }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px; margin: 1.6em 0 }
-dl div { display: flex; flex-direction: column-reverse; justify-content: flex-end; padding: 14px 16px; border-radius: 10px; background: var(--card) }
-dt { color: var(--muted); font-size: .82rem; line-height: 1.35 }
-dd { margin: 0; font-size: 1.4rem; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
-figure { margin: 1.6em 0 2em }
-figcaption { max-width: 80ch; margin-top: .7em; color: var(--muted); font-size: .88rem; line-height: 1.5 }
-figure.picture { text-align: center }
-figure.picture figcaption { margin-inline: auto }
-img { max-width: 100%; height: auto; padding: 12px; border-radius: 10px; background: #fff }
-.scroll { overflow-x: auto }
-table { width: 100%; border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums }
-th, td { padding: .55em .9em; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap }
-th { color: var(--muted); font-size: .82rem; font-weight: 600; border-bottom-width: 2px }
-.number { text-align: right }
-tr.best td { background: var(--best); font-weight: 600 }
-tr.best td:first-child { box-shadow: inset 3px 0 var(--accent) }
-footer { margin-top: 4em; padding-top: 1em; border-top: 1px solid var(--line); color: var(--muted); font-size: .82rem }
-@media print { body { font-size: 11pt } main { padding: 0 } figure, dl, tr { break-inside: avoid } h2 { break-after: avoid } }
-"""
+CSS = Path(__file__).with_name("report.css")
 
 
 class Report:
@@ -84,7 +50,7 @@ class Report:
         for row in rows:
             if len(row) != len(columns):
                 raise UserError(f"a table row has {len(row)} cells for {len(columns)} columns: {row}")
-        numeric = [bool(rows) and all(NUMBER.match(str(row[i])) for row in rows) for i in range(len(columns))]
+        numeric = [is_numeric(rows, i) for i in range(len(columns))]
 
         def line(cells: Sequence[str], tag: str, mark: str = "") -> str:
             inner = (
@@ -120,7 +86,7 @@ class Report:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(self.title)}</title>
-<style>{CSS}</style>
+<style>{CSS.read_text(encoding="utf-8")}</style>
 </head>
 <body>
 <main>

@@ -68,7 +68,7 @@ def _refuse_decided(comparison: Comparison, settings: Sequence[str]) -> None:
     for setting in settings:
         if setting.partition("=")[0].strip() in decided:
             how = f"leave it out, or train one {comparison.column} with it"
-            raise UserError(f"{setting}: this is what the compared {comparison.column}s differ in; {how}")
+            raise UserError(f"{setting}: this is what the compared {_several(comparison.column)} differ in; {how}")
 
 
 def compare(study: Study, executor: Executor, device: str, overwrite: bool = False, quiet: bool = False) -> Results:
@@ -163,3 +163,7 @@ def _curve(runs: Sequence[Run], task: Task[Any], a_step: int) -> list[tuple[floa
     else:
         points = [[(line["step"], line["loss"]) for line in run.lines() if "loss" in line] for run in runs]
     return [(at[0][0] * a_step, fmean(value for _, value in at)) for at in zip(*points, strict=False)]
+
+
+def _several(name: str) -> str:
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"

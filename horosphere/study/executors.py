@@ -15,13 +15,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
-from typing import IO, Any, ClassVar, Protocol
+from typing import IO, Any, Protocol
 
 from horosphere.errors import UserError, choices
 from horosphere.extras import require
 from horosphere.settings import Count, Natural, build
 
 PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
+LIBRARY = (
+    ctypes.CDLL(None) if sys.platform == "linux" else None
+)  # opened now: a process just forked should load nothing
 SAVED = 130  # exit code of a run that was told to stop, and has saved
 
 
@@ -43,6 +46,9 @@ class Handle(Protocol):
 
     def stop(self) -> None:
         """Let it save and end."""
+
+    def wait(self) -> None:
+        """Until it has."""
 
 
 class Executor(Protocol):
@@ -78,21 +84,24 @@ def executor(text: str, jobs: int | None = None) -> Executor:
 # -- a command, wherever it runs --------------------------------------------------------------------------------------
 
 
-def start(command: Sequence[str], errors: IO[bytes], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], errors: IO[bytes], env: dict[str, str] | None = None, cwd: str | None = None
+) -> subprocess.Popen[bytes]:
     """A process of `horosphere` that does not outlive this one, however that ends."""
     words = [sys.executable, "-m", "horosphere", *command]
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors, env=env, preexec_fn=_die_with_parent)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": errors}
+    return subprocess.Popen(words, **pipes, env=env, cwd=cwd, preexec_fn=_die_with_parent)
 
 
 def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DIES, signal.SIGTERM)
+    if LIBRARY is not None:
+        LIBRARY.prctl(PARENT_DIES, signal.SIGTERM)
 
 
-def run_command(command: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command, and the last line it complained with: what a worker of Ray or Slurm calls."""
+def run_command(command: Sequence[str], folder: str) -> tuple[int, str]:
+    """The exit code of a command in a folder, and the last line it complained with: what a worker of Ray or Slurm calls."""
     with TemporaryFile() as errors:
-        code = start(command, errors).wait()
+        code = start(command, errors, cwd=folder).wait()
         return code, last_line(errors)
 
 
@@ -134,6 +143,8 @@ class _Process:
 
     def stop(self) -> None:
         self.process.terminate()
+
+    def wait(self) -> None:
         self.process.wait()
 
 
@@ -161,7 +172,7 @@ class Ray:
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
             ray.init(address=self.address, include_dashboard=None if self.address else False, **quiet)
         remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(run_command)
-        return [_RayTask(remote.remote(list(command))) for command in commands]
+        return [_RayTask(remote.remote(list(command), os.getcwd())) for command in commands]
 
     def close(self) -> None:
         import ray
@@ -189,7 +200,10 @@ class _RayTask:
     def stop(self) -> None:
         import ray
 
-        ray.cancel(self.reference, force=True)  # the command dies with its worker, by SIGTERM: it saves
+        ray.cancel(self.reference, force=True)  # the command ends with its worker, by SIGTERM: it saves
+
+    def wait(self) -> None:
+        pass  # a worker that was cancelled tells nobody when its command has ended
 
 
 # -- Slurm ------------------------------------------------------------------------------------------------------------
@@ -198,8 +212,6 @@ class _RayTask:
 @dataclass(frozen=True)
 class Slurm:
     """One job array. Jobs that a node lost are submitted again."""
-
-    shared: ClassVar[str] = "jobs"  # the folder of submitit's files
 
     partition: str | None = None
     account: str | None = None
@@ -231,7 +243,7 @@ class Slurm:
             slurm_array_parallelism=self.jobs,
         )
         with queue.batch():
-            jobs = [queue.submit(run_command, list(command)) for command in commands]
+            jobs = [queue.submit(run_command, list(command), os.getcwd()) for command in commands]
         return [_SlurmJob(job) for job in jobs]
 
     def close(self) -> None:
@@ -254,3 +266,6 @@ class _SlurmJob:
 
     def stop(self) -> None:
         self.job.cancel()
+
+    def wait(self) -> None:
+        pass

@@ -63,6 +63,8 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
         finally:
             for handle in running:
                 handle.stop()
+            for handle in running:
+                handle.wait()
             executor.close()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from horosphere.catalogue import Entrant
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
+from horosphere.tables import table_lines
 
 RESULTS = "study.json"
 MORE = "Pass --seeds 3."
@@ -69,6 +70,10 @@ class Results:
             for row in self.rows
         ]
         return heads, rows
+
+    def lines(self) -> list[str]:
+        """For a terminal: the table and the verdict."""
+        return [*table_lines(*self.cells(), best=0), self.verdict()]
 
     # -- the verdict ------------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
     """How often each token of the model's own tokenizer occurs in a text (see `data.text.documents`).   -> (size,)"""
     from horosphere.data.tokenizer import load_tokenizer
     from horosphere.measure.language import token_counts
-    from horosphere.train.language import text_tokens
+    from horosphere.tasks.language import text_tokens
 
     name = str(model)
     if name.startswith(HUB):

@@ -94,10 +94,8 @@ def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: Swe
         require("parquet")
     for stream in streams(runs):
         Sampler(*stream)  # refuses impossible frequencies now, and not in the middle of the night
-    grid = json.loads(
-        json.dumps({"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)})
-    )
-    rows = _finished(out, grid, options.resume, options.overwrite)
+    grid = grid_of(runs, schedule)
+    rows = finished(out, grid, options.resume, options.overwrite)
     chunk, state, spent = _checkpoint(out, grid)
     if rows.keys() >= set(chunk):  # killed after the rows were written, before the checkpoint was removed
         chunk, state, spent = [], {}, 0.0
@@ -128,10 +126,10 @@ def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: Swe
                     "train_loss": loss,
                     "seconds": seconds,
                 }
-            _write(out, grid, rows, options.parquet)
+            write_rows(out, grid, rows, options.parquet)
             (out / CHECKPOINT).unlink(missing_ok=True)
             chunk, state, spent = [], {}, 0.0
-    _write(out, grid, rows, options.parquet)
+    write_rows(out, grid, rows, options.parquet)
     return [rows[index] for index in range(len(runs))]
 
 
@@ -294,6 +292,13 @@ class _Keeper:
         self.due = end + max(self.every, (end - begin) / SAVING)
 
 
+def grid_of(runs: Sequence[Toy], schedule: Schedule) -> Row:
+    """What decides a sweep, as its file keeps it."""
+    about = {"schedule": asdict(schedule), "runs": [asdict(toy) for toy in runs], **_counts(runs)}
+    grid: Row = json.loads(json.dumps(about))
+    return grid
+
+
 def _counts(runs: Sequence[Toy]) -> Row:
     """Hashes of the files of counts, by law; nothing where no law has a file.
 
@@ -309,7 +314,7 @@ def _mark(grid: Row) -> str:
     return hashlib.sha256(json.dumps(grid, sort_keys=True).encode()).hexdigest()
 
 
-def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, Row]:
+def finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, Row]:
     """Rows of the runs that an earlier process finished; makes the folder where there is none."""
     if resume and (out / ABOUT).is_file():
         try:
@@ -335,7 +340,7 @@ def _finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, 
     for name in (CHECKPOINT, RESULTS, PARQUET):
         (out / name).unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    _write(out, grid, {}, parquet=False)
+    write_rows(out, grid, {}, parquet=False)
     return {}
 
 
@@ -375,7 +380,7 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
         ) from error
 
 
-def _write(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
+def write_rows(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:
     """Write the table, then sweep.json, which says what rows are done and must not promise more than there is."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     # .get: a sweep begun by an older version lacks a column

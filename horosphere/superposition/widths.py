@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Sequence
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,14 +13,17 @@ import numpy as np
 from horosphere.errors import UserError
 from horosphere.files import write_whole
 from horosphere.progress import progress
+from horosphere.runs import RUN, Run
+from horosphere.study.executors import Executor
+from horosphere.study.jobs import Job, run_all
 from horosphere.superposition.fits import Losses, WidthFit, fit_widths
 from horosphere.superposition.heads import head, head_geometry
-from horosphere.train.trainings import Entrant, Training, run_all
+from horosphere.train.recipe import Recipe
 
 GEOMETRIES = {"lorentz": "HELM-D", "euclidean": "Llama"}
 INNER = 3  # width of the feed-forward layers, in widths of the model
 DECIDED = ("model", "geometry", "hidden_size", "num_attention_heads", "intermediate_size")
-TABLE, PICTURE = "widths.csv", "widths.png"
+TABLE = "widths.csv"
 
 
 @dataclass(frozen=True)
@@ -85,85 +87,81 @@ class WidthStudy:
         return heads, rows
 
     def save(self, folder: Path) -> None:
-        from horosphere.plots.superposition_heads import draw_width_study
-
         text = io.StringIO()
         table = csv.DictWriter(text, list(WidthRow.__dataclass_fields__), lineterminator="\n")
         table.writeheader()
         table.writerows(asdict(row) for row in self.rows)
         write_whole(folder / TABLE, text.getvalue().encode())
-        draw_width_study(self, folder / PICTURE)
+
+
+@dataclass(frozen=True)
+class WidthPlan:
+    """What is trained: a dense recipe of HELM at these widths, in both geometries, with so many seeds."""
+
+    recipe: str
+    widths: tuple[int, ...]
+    settings: tuple[str, ...] = ()
+    seeds: int = 2
+
+    def __post_init__(self) -> None:
+        for setting in self.settings:
+            if setting.partition("=")[0].strip() in DECIDED:
+                raise UserError(f"{setting}: the study decides this; leave it out")
 
 
 def study_widths(
-    widths: Sequence[int],
-    settings: Sequence[str],
-    out: str | Path,
-    recipe: str = "helm-d-tiny",
-    seeds: int = 2,
-    jobs: int = 1,
-    device: str = "cpu",
-    overwrite: bool = False,
-    quiet: bool = False,
+    plan: WidthPlan, out: Path, executor: Executor, device: str = "cpu", overwrite: bool = False, quiet: bool = False
 ) -> WidthStudy:
-    """Train the recipe at every width in both geometries, each in its own process below `out`, and look at the heads.
+    """Train the recipe at every width in both geometries, each by a command of its own into a folder below `out`.
 
-    Depth, head width, text, tokens and learning rate are the same for all. A study that was stopped goes on where it
-    was.
+    Depth, head width, text, tokens and learning rate are the same for all. What is done stays, and a study that was
+    stopped goes on.
     """
-    from horosphere.models.helm import helm_config
-    from horosphere.train.language import LanguageRecipe
-
-    for setting in settings:
-        if setting.partition("=")[0].strip() in DECIDED:
-            raise UserError(f"{setting}: the study decides this; leave it out")
-    base = LanguageRecipe.read(recipe, settings)
-    head_dim = helm_config(base.model, **base.config).head_dim
-    if wrong := [width for width in widths if width % head_dim]:
-        raise UserError(
-            f"width {wrong[0]}: it must be a multiple of head_dim = {head_dim}; choose another, or set head_dim="
+    base = Recipe.read(plan.recipe, plan.settings)
+    head_dim = base.task.configuration().head_dim
+    if wrong := [width for width in plan.widths if width % head_dim]:
+        how = "choose another, or set head_dim="
+        raise UserError(f"width {wrong[0]}: it must be a multiple of head_dim = {head_dim}; {how}")
+    base.task.quiet = quiet
+    base.task.open_data()  # tokenised once, before several processes want it
+    seeds = range(base.engine.seed, base.engine.seed + plan.seeds)
+    widths = sorted(set(plan.widths), reverse=True)  # the longest first
+    grid = {
+        (name, width, seed): geometry for seed in seeds for width in widths for geometry, name in GEOMETRIES.items()
+    }
+    jobs = []
+    for (name, width, seed), geometry in grid.items():
+        sizes = (
+            f"hidden_size={width}",
+            f"num_attention_heads={width // head_dim}",
+            f"intermediate_size={INNER * width}",
         )
-    base.corpus(quiet)  # tokenised once, before several processes want it
-    out, trainings = Path(out), []
-    for seed in range(base.engine.seed, base.engine.seed + seeds):
-        for width in sorted(set(widths), reverse=True):  # the longest first
-            sizes = [
-                f"hidden_size={width}",
-                f"num_attention_heads={width // head_dim}",
-                f"intermediate_size={INNER * width}",
-                f"seed={seed}",
-            ]
-            for geometry, name in GEOMETRIES.items():
-                chosen = [*settings, *sizes, f"geometry={geometry}"]
-                entrant, folder = Entrant(f"{name} {width}", recipe), out / f"{name.lower()}-{width}-{seed}"
-                trainings.append(Training(entrant, chosen, folder, base.engine.steps))
-    with progress("training", sum(t.steps for t in trainings), quiet) as update:
-        run_all(trainings, jobs, device, overwrite, update)
-    study = WidthStudy([_row(training, _width_of(training)) for training in trainings])
+        chosen = (*plan.settings, *sizes, f"geometry={geometry}", f"seed={seed}", "--device", device)
+        folder = out / f"{name.lower()}-{width}-{seed}"
+        if overwrite and (folder / RUN).is_file():
+            shutil.rmtree(folder)
+        jobs.append(Job(folder.name, ("train", plan.recipe, *chosen), folder, base.engine.steps))
+    with progress("training", sum(job.steps for job in jobs), quiet) as update:
+        run_all(jobs, executor, update)
+    study = WidthStudy(
+        [_row(*key, geometry, job.folder) for (key, geometry), job in zip(grid.items(), jobs, strict=True)]
+    )
     study.save(out)
     return study
 
 
-def _width_of(training: Training) -> int:
-    return next(int(setting.partition("=")[2]) for setting in training.settings if setting.startswith("hidden_size="))
-
-
-def _row(training: Training, width: int) -> WidthRow:
-    about = json.loads((training.folder / "run.json").read_text(encoding="utf-8"))
-    last = [line for line in training.metrics() if "eval_bits_per_byte" in line][-1]
-    trained = head(training.folder)
-    geometry = head_geometry(trained.weight, dims=trained.dims)
+def _row(model: str, width: int, seed: int, geometry: str, folder: Path) -> WidthRow:
+    run, its_head = Run.open(folder), head(folder)
+    last, g = run.evaluations()[-1], head_geometry(its_head.weight, dims=its_head.dims)
     return WidthRow(
-        model=training.entrant.name.partition(" ")[0],
-        geometry=next(
-            setting.partition("=")[2] for setting in reversed(training.settings) if setting.startswith("geometry=")
-        ),
+        model=model,
+        geometry=geometry,
         width=width,
-        seed=about["training"]["seed"],
-        parameters=about["recipe"]["parameters"],
-        loss=last["eval_loss"],
-        bits_per_byte=last["eval_bits_per_byte"],
-        overlap=geometry.centred.mean_square,
-        times_isotropic=geometry.centred.times_isotropic,
-        effective_dims=geometry.effective_dims,
+        seed=seed,
+        parameters=run.about.facts["parameters"],
+        loss=last["loss"],
+        bits_per_byte=last["bits_per_byte"],
+        overlap=g.centred.mean_square,
+        times_isotropic=g.centred.times_isotropic,
+        effective_dims=g.effective_dims,
     )

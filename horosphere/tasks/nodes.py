@@ -137,7 +137,7 @@ class Nodes(Task[NodeData]):
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """The learning rate is in curvature radii, so that steps are as long in every geometry."""
-        groups, curvature = param_groups(model), set(model.manifold.parameters())  # type: ignore[union-attr, operator]
+        groups, curvature = param_groups(model), set(model.manifold.parameters())  # type: ignore[union-attr]
         for group in groups:
             is_curvature = curvature.issuperset(group["params"])
             group["lr_scale"] = CURVATURE_PACE / self.engine.lr if is_curvature else self.configuration().radius

@@ -14,7 +14,8 @@ from horosphere.geometry import Lorentz
 from horosphere.nn import Embedding
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.train import checkpoint
-from horosphere.train.checkpoint import latest, model_tensors, optimizer_tensors, read_state, restore, save
+from horosphere.runs import latest
+from horosphere.train.checkpoint import model_tensors, optimizer_tensors, read_state, restore, save
 from horosphere.train.distributed import World
 from tests.train.toy_task import full_disk
 

@@ -1,10 +1,12 @@
 """The engine: equal to the plain loop, blind to micro batches, exact after Ctrl-C and kill -9, and never a broken state on disk."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,10 +18,12 @@ from torch import nn
 
 from horosphere import stopping
 from horosphere.errors import UserError
+from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.engine import EngineConfig, fit, schedule
+from horosphere.train.engine import Place, rate
+from horosphere.train.task import Task
 from tests.train import toy_task
-from tests.train.toy_task import Toy, ToyTask, lines, train
+from tests.train.toy_task import Toy, ToyTask, fit_task, lines, train
 
 ROOT = Path(__file__).parents[2]
 NOISY = {
@@ -28,6 +32,10 @@ NOISY = {
     "eval_every": 3,
     "steps": 7,
 }  # random in every step; lines of metrics that span checkpoints
+
+
+def quiet(folder, resume=False):
+    return Place(folder, resume=resume, quiet=True)
 
 
 def weights(folder, step=7):
@@ -62,10 +70,13 @@ def straight(tmp_path_factory):
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-class Flat:
+@dataclass(kw_only=True)
+class Flat(Task):
     """Linear regression, for the plain loop to be compared with."""
 
-    unit_name, units_per_row = "rows", 1
+    kind = "flat"
+    model: str = "linear"
+    data: str = "random"
 
     def batch(self, step, rows):
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))[rows.start : rows.stop]
@@ -74,14 +85,8 @@ class Flat:
     def loss(self, model, batch):
         return F.mse_loss(model(batch["x"]), batch["y"]), {}
 
-    def evaluate(self, model):
+    def evaluate(self, model, last):
         return {}
-
-    def sample(self, model):
-        return None
-
-    def units(self, model):
-        return []
 
 
 def flat_model():
@@ -93,17 +98,17 @@ def test_it_is_the_plain_loop(tmp_path):
     """AdamW with a schedule, weight decay and clipping, as everyone writes it."""
     config = EngineConfig(steps=20, batch=8, lr=0.05, warmup=0.2, weight_decay=0.1, clip=0.3)
     model, plain = flat_model(), flat_model()
-    fit(model, Flat(), config, tmp_path / "run", World(), quiet=True)
+    fit_task(model, Flat(), config, quiet(tmp_path / "run"))
     optimizer = torch.optim.AdamW(
         plain.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
     )
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, config))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, config))
     for step in range(config.steps):
         optimizer.zero_grad()
         Flat().loss(plain, Flat().batch(step, range(8)))[0].backward()
         nn.utils.clip_grad_norm_(plain.parameters(), config.clip)
         optimizer.step()
-        rate.step()
+        scheduler.step()
     for a, b in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
@@ -118,32 +123,39 @@ def test_micro_batches_change_nothing(tmp_path, micro_batch):
 
 def test_the_schedule_rises_in_a_line_and_falls_to_its_final_share():
     config = EngineConfig(steps=100, batch=1, lr=1, warmup=0.1, final=0.2)
-    rates = [schedule(step, config) for step in range(100)]
+    rates = [rate(step, config) for step in range(100)]
     assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
     assert max(rates) == rates[9] == pytest.approx(1)
     assert all(a > b for a, b in pairwise(rates[9:]))
     assert rates[-1] == pytest.approx(0.2)
-    for steps, warmup in ((1, 0.0), (1, 1.0), (3, 1.0)):
+    for steps, warmup in ((1, 0.0), (1, 1.0), (3, 0.99), (3, 3)):
         assert all(
-            0 < schedule(step, EngineConfig(steps=steps, batch=1, lr=1, warmup=warmup)) <= 1 for step in range(steps)
+            0 < rate(step, EngineConfig(steps=steps, batch=1, lr=1, warmup=warmup)) <= 1 for step in range(steps)
         )
 
 
-def test_a_group_has_its_own_pace_and_an_optimizer_may_be_given(tmp_path):
+def test_a_group_has_its_own_pace_and_a_task_its_own_optimizer(tmp_path):
+    class Sgd(Flat):
+        def optimizer(self, model):
+            groups = [{"params": model[0].parameters(), "lr_scale": 0.0}, {"params": model[2].parameters()}]
+            return torch.optim.SGD(groups, momentum=0.9)
+
     model, before = flat_model(), flat_model()
-
-    def sgd(model):
-        return torch.optim.SGD(
-            [{"params": model[0].parameters(), "lr_scale": 0.0}, {"params": model[2].parameters()}], momentum=0.9
-        )
-
-    fit(
-        model, Flat(), EngineConfig(steps=3, batch=8, lr=0.1), tmp_path / "run", World(), quiet=True, make_optimizer=sgd
-    )
+    fit_task(model, Sgd(), EngineConfig(steps=3, batch=8, lr=0.1), quiet(tmp_path / "run"))
     assert torch.equal(model[0].weight, before[0].weight)
     assert not torch.equal(model[2].weight, before[2].weight)
     assert [line["step"] for line in lines(tmp_path / "run")] == [3]  # no evaluation, no line of it
     assert "momentum_buffer.2.weight" in weights(tmp_path / "run", 3)
+
+
+def test_tables_of_points_take_steps_as_long_as_rows_of_matrices():
+    task = ToyTask()
+    task.engine = EngineConfig(steps=1, batch=8, lr=0.1)
+    model = Toy()
+    groups = task.optimizer(model).param_groups
+    table = next(group for group in groups if any(p is model.table.weight for p in group["params"]))
+    assert table["lr_scale"] == pytest.approx(math.sqrt(6))
+    assert all("lr_scale" not in group for group in groups if group is not table)
 
 
 def test_bf16_is_autocast_over_fp32_weights(tmp_path):
@@ -163,7 +175,7 @@ def test_blocks_are_compiled_on_demand(tmp_path, monkeypatch):
     train(tmp_path / "auto", model=model)
     assert not compiled  # on the CPU
     train(tmp_path / "on", model=model, compile=True)
-    assert compiled == list(model.blocks)
+    assert compiled == model.blocks()
 
 
 def test_after_each_step_the_model_is_called(tmp_path):
@@ -268,9 +280,8 @@ def test_a_finished_run_stays_as_it_is(tmp_path):
     first = train(tmp_path / "run")
     before = (tmp_path / "run/metrics.jsonl").read_bytes()
     again = train(tmp_path / "run", resume=True)
-    assert (again.step, again.evaluation, again.checkpoint) == (first.step, first.evaluation, first.checkpoint)
+    assert (again.step, again.evaluation) == (first.step, first.evaluation)
     assert again.evaluation.keys() == {"mean_logit"}
-    assert again.checkpoint.is_dir()
     assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
 
 
@@ -283,17 +294,48 @@ def test_what_decides_nothing_may_change_on_the_way(straight, tmp_path):
     ours, theirs = weights(tmp_path / "run"), weights(straight)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert checkpoints(tmp_path / "run") == ["step-00000007"]
-    assert json.loads((tmp_path / "run/run.json").read_text())["training"]["keep"] == 1
+    assert json.loads((tmp_path / "run/run.json").read_text())["recipe"]["engine"]["keep"] == 1
 
 
 def test_what_decides_the_run_may_not(tmp_path):
     with pytest.raises(SystemExit):
-        train(tmp_path / "run", about={"model": {"dim": 6, "keep": 1}}, task={"interrupt_at": 3})
+        train(tmp_path / "run", about={"dim": 6, "keep": 1}, task={"interrupt_at": 3})
     before = (tmp_path / "run/run.json").read_bytes(), (tmp_path / "run/metrics.jsonl").read_bytes()
     with pytest.raises(UserError) as error:
-        train(tmp_path / "run", about={"model": {"dim": 8, "keep": 1}}, resume=True, lr=0.5, steps=9, keep=5)
-    assert "(model.dim 6 -> 8, steps 6 -> 9, lr 0.02 -> 0.5)" in str(error.value)
+        train(tmp_path / "run", about={"dim": 8, "keep": 1}, resume=True, lr=0.5, keep=5)
+    assert "(dim 6 -> 8, lr 0.02 -> 0.5)" in str(error.value)
     assert ((tmp_path / "run/run.json").read_bytes(), (tmp_path / "run/metrics.jsonl").read_bytes()) == before
+
+
+STEADY = {"schedule": "constant", "warmup": 2, "eval_every": None, "dropout": 0.2}
+
+
+def test_a_run_at_a_constant_rate_can_be_prolonged(tmp_path):
+    train(tmp_path / "long", **STEADY, steps=9)
+    train(tmp_path / "short", **STEADY, steps=5)
+    (tmp_path / "short/model.safetensors").write_bytes(b"what the short run exported")
+    train(tmp_path / "short", **STEADY, steps=9, resume=True)
+    assert not (tmp_path / "short/model.safetensors").exists()
+    ours, theirs = weights(tmp_path / "short", 9), weights(tmp_path / "long", 9)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "complaint"),
+    [
+        (
+            {},
+            {"steps": 9},
+            r"steps 6 -> 9: the learning rates of the 6 steps taken would have been others. Start a new run",
+        ),
+        ({"schedule": "constant", "warmup": 0.5}, {"steps": 9}, "would have been others"),
+        ({"schedule": "constant", "warmup": 2}, {"steps": 3}, "is at step 6 already"),
+    ],
+)
+def test_a_run_whose_steps_would_have_been_others_cannot(tmp_path, before, now, complaint):
+    train(tmp_path / "run", **before)
+    with pytest.raises(UserError, match=complaint):
+        train(tmp_path / "run", **{**before, **now}, resume=True)
 
 
 def test_a_damaged_checkpoint_stops_a_resume_and_leaves_the_run(tmp_path):
@@ -325,13 +367,13 @@ def test_nan_stops_with_its_step_and_the_last_good_checkpoint(tmp_path):
 def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
     """Its block and all before it have a broken gradient: those after it, nearer to the loss, have not."""
     model = Toy()
-    model.blocks[1].register_full_backward_hook(
+    model.layers[1].register_full_backward_hook(
         lambda module, grad_in, grad_out: tuple(g * float("inf") for g in grad_in)
     )
     with pytest.raises(UserError) as error:
         train(tmp_path / "run", model=model)
     assert str(error.value).startswith(
-        "the gradient of blocks.0.linear.bias in step 1 is not finite: no checkpoint was saved before it"
+        "the gradient of layers.0.linear.bias in step 1 is not finite: no checkpoint was saved before it"
     )
 
 
@@ -341,9 +383,9 @@ def test_a_broken_weight_is_never_saved(tmp_path):
             super().after_step()
             if self.steps_taken == 4:
                 with torch.no_grad():
-                    self.blocks[1].linear.weight[0, 0] = float("nan")
+                    self.layers[1].linear.weight[0, 0] = float("nan")
 
-    with pytest.raises(UserError, match=r"^blocks\.1\.linear\.weight after step 4 is not finite: .*step-00000002"):
+    with pytest.raises(UserError, match=r"^layers\.1\.linear\.weight after step 4 is not finite: .*step-00000002"):
         train(tmp_path / "run", model=Breaking())
     assert checkpoints(tmp_path / "run") == ["step-00000002"]
 
@@ -352,12 +394,11 @@ def test_a_broken_weight_is_never_saved(tmp_path):
 
 
 def test_a_run_says_what_it_was(tmp_path):
-    train(tmp_path / "run", about={"model": {"dim": 6}, "geometry": "lorentz"})
-    run = json.loads((tmp_path / "run/run.json").read_text())
-    assert run["recipe"] == {"model": {"dim": 6}, "geometry": "lorentz"}
-    assert (run["training"]["seed"], run["training"]["betas"], run["processes"]) == (0, [0.9, 0.95], 1)
-    assert run["versions"].keys() == {"horosphere", "torch", "python"}
-    assert run["device"].startswith("cpu")
+    train(tmp_path / "run", about={"dim": 6, "geometry": "lorentz"})
+    about = json.loads((tmp_path / "run/run.json").read_text())
+    assert about["task"] == "toy"
+    assert about["recipe"]["model"] == {"dim": 6, "geometry": "lorentz"}
+    assert (about["recipe"]["engine"]["seed"], about["recipe"]["engine"]["betas"]) == (0, [0.9, 0.95])
     line = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
     assert line.keys() == {"step", "loss", "top", "grad_norm", "lr", "symbols_per_second", "seconds"}
     assert {p.name for p in (tmp_path / "run").iterdir()} == {"run.json", "metrics.jsonl", "checkpoints"}
@@ -389,14 +430,14 @@ def test_resume_needs_a_run(tmp_path):
 
 def test_what_was_trained_is_kept_where_an_evaluation_fails(tmp_path):
     class Unreadable(Flat):
-        def evaluate(self, model):
+        def evaluate(self, model, last):
             raise UserError("3.png: no readable picture")
 
     config = EngineConfig(steps=6, batch=8, lr=0.05, eval_every=2, save_every=2)
     with pytest.raises(UserError, match="no readable picture"):
-        fit(flat_model(), Unreadable(), config, tmp_path / "run", World(), quiet=True)
+        fit_task(flat_model(), Unreadable(), config, quiet(tmp_path / "run"))
     assert checkpoints(tmp_path / "run") == ["step-00000002"]
-    assert fit(flat_model(), Flat(), config, tmp_path / "run", World(), resume=True, quiet=True).step == 6
+    assert fit_task(flat_model(), Flat(), config, quiet(tmp_path / "run", resume=True)).step == 6
 
 
 def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
@@ -412,11 +453,12 @@ def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"steps": 0}, "steps=0: it must be at least 1"),
+        ({"steps": 0}, "give either steps=… or epochs=…"),
         ({"micro_batch": 0}, "micro_batch=0"),
-        ({"lr": 0.0}, "lr=0.0: it must be positive"),
+        ({"lr": 0.0}, "lr=0: it must be positive"),
         ({"lr": float("nan")}, "positive"),
-        ({"warmup": 1.5}, "warmup=1.5: it is a share"),
+        ({"warmup": -0.5}, "warmup=-0.5: it must be at least 0"),
+        ({"epochs": 2}, "give either steps"),
         ({"checkpointing": True}, "Toy cannot recompute its activations"),
     ],
 )
@@ -428,4 +470,4 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_is_written(tmp_path
 
 def test_the_batch_divides_into_the_processes(tmp_path):
     with pytest.raises(UserError, match="batch=8 does not divide into 3 processes: choose a multiple of 3"):
-        fit(Toy(), ToyTask(), EngineConfig(steps=1, batch=8, lr=1), tmp_path / "run", World(size=3))
+        fit_task(Toy(), ToyTask(), EngineConfig(steps=1, batch=8, lr=1), quiet(tmp_path / "run"), World(size=3))

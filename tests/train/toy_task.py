@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -15,9 +15,12 @@ from torch import nn
 from horosphere.errors import UserError
 from horosphere.geometry import Lorentz
 from horosphere.nn import Embedding
+from horosphere.runs import About
 from horosphere.train import checkpoint
+from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World, world
-from horosphere.train.engine import EngineConfig, fit
+from horosphere.train.engine import Place, fit
+from horosphere.train.task import Task
 
 SYMBOLS, DIM, ROW = 7, 6, 5
 LAST = (
@@ -45,7 +48,7 @@ class Toy(nn.Module):
         inner = Lorentz(0.5, learn=True)  # belongs to two blocks, and to nobody else
         self.outer = Lorentz(1.0, learn=True)  # belongs to the root and to a block
         self.table = Embedding(SYMBOLS, DIM, self.outer)
-        self.blocks = nn.ModuleList(Block(m, dropout) for m in (inner, inner, self.outer))
+        self.layers = nn.ModuleList(Block(m, dropout) for m in (inner, inner, self.outer))
         self.head = nn.Linear(DIM, SYMBOLS)
         self.tied = nn.Linear(DIM, SYMBOLS, bias=False)
         self.tied.weight = self.head.weight
@@ -55,31 +58,36 @@ class Toy(nn.Module):
 
     def forward(self, symbols):
         x = self.outer.log0(self.table(symbols))
-        for block in self.blocks:
+        for block in self.layers:
             x = block(x)
         return self.head(x) + self.tied(x * x)
+
+    def blocks(self):
+        return list(self.layers)
 
     def after_step(self):
         self.steps_taken += 1
 
 
-@dataclass
-class ToyTask:
+@dataclass(kw_only=True)
+class ToyTask(Task):
     """Next symbol of random rows; in the given steps (from 1) it fails."""
 
-    batch_rows: int = 8
+    kind = "toy"
+    unit = "symbols"
+    model: str = "toy"
+    data: str = "random"
     interrupt_at: int = 0
     terminate_at: int = 0
     kill_at: int = 0
     nan_at: int = 0
     raise_at: int = 0
-    unit_name = "symbols"
-    units_per_row = ROW
     step = 0
+    units_per_row = ROW
 
     def batch(self, step, rows):
         self.step = step + 1
-        data = torch.randint(SYMBOLS, (self.batch_rows, ROW), generator=torch.Generator().manual_seed(step))
+        data = torch.randint(SYMBOLS, (self.engine.batch, ROW), generator=torch.Generator().manual_seed(step))
         return {"symbols": data[rows.start : rows.stop]}
 
     def loss(self, model, batch):
@@ -98,19 +106,23 @@ class ToyTask:
             loss = loss * float("nan")
         return loss, {"top": logits.detach().float().amax(-1).mean()}
 
-    def evaluate(self, model):
+    def evaluate(self, model, last):
         assert not model.training
-        x = self.batch(10**6, range(self.batch_rows))["symbols"]
+        x = self.batch(10**6, range(self.engine.batch))["symbols"]
         return {"mean_logit": model(x).float().mean().item()}
 
     def sample(self, model):
         return f"symbol {model(torch.arange(ROW)[None]).argmax().item()}"
 
-    def units(self, model):
-        return list(model.blocks)
 
-    def graphable(self, batch):
-        return False
+def fit_task(model, task, config, place, here=None, about=None):
+    """`fit` of a task that is told all it must know; `about`: more that decides the run."""
+    task.engine, task.world = config, here or World()
+    config.check()
+    facts = About(
+        task.kind, {"task": {}, "model": about or {}, "engine": json.loads(json.dumps(asdict(config)))}, {}, {}
+    )
+    return fit(model, task, facts, place)
 
 
 def train(
@@ -137,27 +149,15 @@ def train(
         **config,
     }
     model = Toy(dropout) if model is None else model
-    task = task or ToyTask()
-    task = ToyTask(**task) if isinstance(task, dict) else task
-    return fit(
-        model,
-        task,
-        EngineConfig(**settings),
-        folder,
-        here or World(),
-        resume=resume,
-        overwrite=overwrite,
-        about=about,
-        quiet=quiet,
-    )
+    task = ToyTask(**(task or {})) if not isinstance(task, Task) else task
+    return fit_task(model, task, EngineConfig(**settings), Place(Path(folder), resume, overwrite, quiet), here, about)
 
 
 def lines(folder):
-    """metrics.jsonl without what the clock decides"""
+    """The numbers of metrics.jsonl without what the clock decides"""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {name: value for name, value in line.items() if name not in ("seconds", "symbols_per_second")} for line in found
-    ]
+    clock = ("seconds", "_per_second")
+    return [{k: v for k, v in line.items() if not k.endswith(clock)} for line in found if "sample" not in line]
 
 
 def kill_while_saving(file):

@@ -1,13 +1,10 @@
-"""Language models: recipes in one flat list, packed documents as if apart, runs that others can load, and mistakes told in one line."""
+"""Language models: packed documents as if apart, validation shared by processes, folders that others can load, writing."""
 
 import json
 import math
-import os
 import shutil
-import signal
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,32 +17,18 @@ pytest.importorskip("transformers", reason="language models need transformers")
 from horosphere.data.tokens import TokenFile, Windows, windows_in_order
 from horosphere.errors import UserError
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
-from horosphere.train.dense import dense_recipe_names
+from horosphere.models.writing import write
+from horosphere.recipes import read_recipe, recipe_names
+from horosphere.runs import Run
+from horosphere.tasks.language import load, model_inputs, packed_positions, text_tokens, validate
 from horosphere.train.distributed import World
-from horosphere.train.images import image_recipe_names
-from horosphere.train.language import (
-    LanguageRecipe,
-    LanguageTask,
-    load,
-    model_inputs,
-    packed_positions,
-    text_tokens,
-    train,
-    validate,
-    write,
-)
-from horosphere.train.recipe import read_recipe, recipe_names
-from tests.train.tiny_language import SMALL, lines, write_text
+from horosphere.train.recipe import Recipe
+from tests.tasks.test_every_task import live, refused, truncate
+from tests.tasks.tiny import run_tiny, tiny, write_text
+from tests.train.toy_task import lines
 
 MODELS = ("helm-d-tiny", "helm-mice-tiny", "llama-tiny", "deepseek-tiny")
 EXPORT = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOROSPHERE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -55,83 +38,69 @@ def text(tmp_path_factory):
 
 @pytest.fixture
 def recipe(text):
-    return lambda name="helm-d-tiny", *more: LanguageRecipe.read(name, [f"data={text}", *SMALL, *more])
+    return lambda name="helm-d-tiny", *more: tiny("language", text, *more, name=name)
 
 
 @pytest.fixture(scope="module")
 def run(text, tmp_path_factory):
     """A run of HELM-MiCE that is done."""
     folder = tmp_path_factory.mktemp("runs") / "mice"
-    train(LanguageRecipe.read("helm-mice-tiny", [f"data={text}", *SMALL]), folder, quiet=True, device="cpu")
+    run_tiny(tiny("language", text), folder)
     return folder
 
 
 def untrained(recipe, seed=0):
     """A model whose tokens differ more than at the start of a training."""
     torch.manual_seed(seed)
-    corpus = recipe.corpus()
-    return HelmForCausalLM(
-        replace(recipe, config={**recipe.config, "initializer_range": 0.2}).model_config(corpus)
-    ).eval(), corpus
+    corpus = recipe.task.open_data()
+    task = replace(recipe.task, config={**recipe.task.config, "initializer_range": 0.2})
+    return HelmForCausalLM(task.model_config(corpus.tokenizer)).eval(), corpus
 
 
 # -- recipes ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_goes_where_it_belongs_in_its_type(text):
-    found = LanguageRecipe.read(
-        "helm-d-tiny",
-        [f"data={text}", "geometry=lorentz", "steps=500", "lr=1e-3", "num_hidden_layers=2", "expert_spread=1,3"],
-    )
-    assert (found.data, found.engine.steps, found.engine.lr) == (text, 500, 1e-3)
-    assert found.config == {"geometry": "lorentz", "num_hidden_layers": 2, "expert_spread": (1.0, 3.0)}
-    assert found.model_config(found.corpus()).num_hidden_layers == 2
+    settings = ["geometry=lorentz", "steps=500", "lr=1e-3", "num_hidden_layers=2", "expert_spread=1,3"]
+    read = Recipe.read("helm-d-tiny", [f"data={text}", *settings])
+    assert (read.task.data, read.engine.steps, read.engine.lr) == (text, 500, 1e-3)
+    assert read.task.config == {"geometry": "lorentz", "num_hidden_layers": 2, "expert_spread": (1.0, 3.0)}
+    assert read.task.model_config(read.task.open_data().tokenizer).num_hidden_layers == 2
 
 
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ("learning=1", "there is no setting learning"),
         ("num_hidden_layer=2", "did you mean num_hidden_layers"),
-        ("stepps=2", "did you mean steps"),
         ("max_position_embeddings=9", "there is no setting max_position_embeddings"),
-        ("steps=many", "steps=many: it should be a whole number"),
         ("hidden_size=0", "hidden_size=0: it must be at least 1"),
         ("length=0", "length=0: it must be at least 1"),
         ("geometry=spherical", "geometry=spherical: choose lorentz or euclidean"),
-        ("model=gpt", 'no model called "gpt"'),
-        ("lr=-1", "lr=-1.0: it must be positive"),
-        ("steps", "a setting is written key=value"),
+        ("model=bert-tiny", "model=bert-tiny: there is no such model"),
+        ("model=resnet18", "model=resnet18: a model of the task pictures; language has helm-d-tiny"),
     ],
 )
 def test_a_wrong_setting_is_named(setting, complaint):
     with pytest.raises(UserError) as error:
-        LanguageRecipe.read("helm-d-tiny", [setting])
+        Recipe.read("helm-d-tiny", [setting])
     assert complaint in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_every_model_has_its_recipe_and_a_twin_differs_in_nothing_else():
-    names = set(recipe_names()) - {*image_recipe_names(), *dense_recipe_names()}
+    names = {name for name in recipe_names() if read_recipe(name)["task"] == "language"}
     assert names == {*HELM, *TWINS}
     for name in names:
-        assert LanguageRecipe.read(name).model == name
+        assert Recipe.read(name).task.model == name
     for twin, helm in TWINS.items():
         assert read_recipe(twin) == {**read_recipe(helm), "model": twin}
 
 
 def test_the_papers_training():
-    recipe = LanguageRecipe.read("helm-mice-1b")
-    assert recipe.length * recipe.engine.batch == pytest.approx(2.1e6, rel=0.01)
+    recipe = Recipe.read("helm-mice-1b")
     engine = recipe.engine
-    assert (engine.lr, engine.weight_decay, engine.warmup, engine.final, engine.clip, engine.precision) == (
-        4e-4,
-        0.01,
-        0.03,
-        0.1,
-        1.0,
-        "bf16",
-    )
+    assert recipe.task.length * engine.batch == pytest.approx(2.1e6, rel=0.01)
+    chosen = (engine.lr, engine.weight_decay, engine.warmup, engine.final, engine.clip, engine.precision)
+    assert chosen == (4e-4, 0.01, 0.03, 0.1, 1.0, "bf16")
 
 
 # -- packed documents -------------------------------------------------------------------------------------------------
@@ -157,10 +126,10 @@ def test_packed_documents_are_predicted_as_if_apart(recipe, name, position):
     assert not torch.allclose(plain, apart, atol=1e-2)
 
 
-def test_the_tasks_loss_is_the_mean_over_documents_kept_apart(recipe, tmp_path):
+def test_the_tasks_loss_is_the_mean_over_documents_kept_apart(recipe, text):
     small = recipe("helm-d-tiny", "length=64")
     model, corpus = untrained(small)
-    task = LanguageTask(small, corpus, World(rank=1), tmp_path)
+    task = live("language", text, "length=64")
     batch = task.batch(0, range(4))
     assert "position_ids" in batch
     nats = []
@@ -173,9 +142,8 @@ def test_the_tasks_loss_is_the_mean_over_documents_kept_apart(recipe, tmp_path):
     assert loss.item() == pytest.approx(sum(nats).item() / (4 * 64), rel=1e-4)
 
 
-def test_a_window_within_a_document_takes_the_fast_path(recipe, tmp_path):
-    small = recipe("helm-d-tiny", "length=4")
-    task = LanguageTask(small, small.corpus(), World(rank=1), tmp_path)
+def test_a_window_within_a_document_takes_the_fast_path(text):
+    task = live("language", text, "length=4")
     batches = [task.batch(step, range(1)) for step in range(40)]
     inner = [(batch["tokens"][:, 1:-1] == 0).any().item() for batch in batches]
     assert [("position_ids" in batch) for batch in batches] == inner
@@ -276,95 +244,42 @@ def test_what_a_run_logs(run):
     assert training[-1]["loss"] < training[0]["loss"]
 
 
-def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, recipe):
+def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, text):
     model, _ = load(run)
-    small = recipe("helm-mice-tiny", "eval_rows=2")
-    valid = small.corpus().valid
-    again = validate(model, valid, 16, World())
+    task = live("language", text, "eval_rows=2")
+    again = validate(model, task.corpus.valid, 16, World())
     assert again.loss == pytest.approx(lines(run)[-1]["eval_loss"], rel=1e-6)
-    assert (again.tokens, again.bytes) == (len(valid) - 1, valid.text_bytes)
-    task = LanguageTask(small, small.corpus(), World(), run)
-    task.batch(0, range(1))
-    early = task.evaluate(model)
-    task.batch(3, range(1))
-    assert task.evaluate(model)["loss"] == pytest.approx(again.loss, rel=1e-6)
-    assert early["loss"] != pytest.approx(again.loss, rel=1e-6)
-
-
-def interrupted(monkeypatch, step):
-    """Ctrl-C in the middle of a step."""
-    loss = LanguageTask.loss
-
-    def heard(self, model, batch):
-        if self.begun == step:
-            os.kill(os.getpid(), signal.SIGINT)
-        return loss(self, model, batch)
-
-    monkeypatch.setattr(LanguageTask, "loss", heard)
-
-
-def test_a_stopped_run_can_be_loaded_and_goes_on(run, recipe, tmp_path, monkeypatch):
-    small, folder = recipe("helm-mice-tiny"), tmp_path / "run"
-    with monkeypatch.context() as patch:
-        interrupted(patch, step=3)
-        with pytest.raises(SystemExit):
-            train(small, folder, quiet=True, device="cpu")
-    model, tokenizer = load(folder)
-    assert not (folder / "config.json").exists()
-    saved = load_file(folder / "checkpoints/step-00000003/model-00001-of-00001.safetensors")
-    assert torch.equal(saved["lm_head.weight"], model.lm_head.weight)
-    assert tokenizer.decode(tokenizer("größer")["input_ids"]) == "größer"
-    train(small, folder, resume=True, quiet=True, device="cpu")
-    assert lines(folder) == lines(run)
-    assert (folder / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-
-
-def test_a_run_killed_before_its_export_is_exported_on_resume(run, recipe, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(run, folder)
-    for name in EXPORT:
-        (folder / name).unlink()
-    train(recipe("helm-mice-tiny"), folder, resume=True, quiet=True, device="cpu")
-    assert all((folder / name).read_bytes() == (run / name).read_bytes() for name in EXPORT)
+    assert (again.tokens, again.bytes) == (len(task.corpus.valid) - 1, task.corpus.valid.text_bytes)
+    assert task.evaluate(model, last=True)["loss"] == pytest.approx(again.loss, rel=1e-6)
+    assert task.evaluate(model, last=False)["loss"] != pytest.approx(again.loss, rel=1e-6)
 
 
 def test_a_tokenizer_of_ones_own(run, recipe, tmp_path):
-    result = train(recipe("llama-tiny", f"tokenizer={run}", "steps=1"), tmp_path / "run", quiet=True, device="cpu")
-    assert result.step == 1
+    assert run_tiny(recipe("llama-tiny", f"tokenizer={run}", "steps=1"), tmp_path / "run").step == 1
     assert json.loads((tmp_path / "run/tokenizer.json").read_text()) == json.loads((run / "tokenizer.json").read_text())
+
+
+def test_a_run_keeps_what_it_wrote(recipe, tmp_path):
+    run_tiny(recipe("helm-d-tiny", "sample_every=2"), tmp_path / "run")
+    samples = [line for line in Run.open(tmp_path / "run").lines() if "sample" in line]
+    assert [line["step"] for line in samples] == [2, 4]
+    assert all(isinstance(line["sample"], str) for line in samples)
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-def refused(folder, action):
-    """The one line; nothing in the folder has changed."""
-    before = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(UserError) as error:
-        action()
-    assert {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def test_a_folder_that_is_there_is_left_alone(run, recipe, tmp_path):
-    assert "exists already" in refused(run, lambda: train(recipe(), run, device="cpu"))
-    (tmp_path / "mine.txt").write_text("mine")
-    assert "holds no run.json" in refused(tmp_path, lambda: train(recipe(), tmp_path, overwrite=True, device="cpu"))
-
-
 def test_data_that_does_not_do(recipe, tmp_path):
     (tmp_path / "empty.txt").write_text(" \n")
-    out = tmp_path / "run"
-    empty = replace(recipe(), data=str(tmp_path / "empty.txt"))
-    assert "holds no text" in refused(tmp_path, lambda: train(empty, out, device="cpu"))
-    lost = replace(recipe(), tokenizer=str(tmp_path))
-    assert "no tokenizer (it has no tokenizer.json)" in refused(tmp_path, lambda: train(lost, out, device="cpu"))
-    small = recipe("helm-d-tiny", "vocab_size=256")
-    assert "vocab_size=256: the tokenizer has 300 tokens" in refused(tmp_path, lambda: train(small, out, device="cpu"))
-    long = recipe("helm-d-tiny", "length=100000")
-    assert "too few for one window" in refused(tmp_path, lambda: train(long, out, device="cpu"))
-    assert not out.exists()
+    wrong = {
+        "holds no text": [f"data={tmp_path / 'empty.txt'}"],
+        "no tokenizer (it has no tokenizer.json)": [f"tokenizer={tmp_path}"],
+        "vocab_size=256: the tokenizer has 300 tokens": ["vocab_size=256"],
+        "too few for one window": ["length=100000"],
+    }
+    for complaint, settings in wrong.items():
+        refused(tmp_path, lambda more=settings: run_tiny(recipe("helm-d-tiny", *more), tmp_path / "run"), complaint)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
@@ -374,7 +289,7 @@ def copy(run, tmp_path):
 
 
 DAMAGE = {
-    "no run": (lambda folder: [shutil.rmtree(folder), folder.mkdir()], "no folder made by `horosphere train`"),
+    "no run": (lambda folder: [shutil.rmtree(folder), folder.mkdir()], "no folder of a run"),
     "truncated model": (lambda folder: truncate(folder / "model.safetensors"), "damaged or foreign model"),
     "no model": (lambda folder: (folder / "model.safetensors").unlink(), "damaged or foreign model"),
     "half of the weights": (lambda folder: edit(folder, drop="lm_head.weight"), "missing keys: lm_head.weight"),
@@ -402,10 +317,6 @@ DAMAGE = {
 }
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def edit(folder, drop=None, add=None):
     tensors = load_file(folder / "model.safetensors")
     tensors.pop(drop, None)
@@ -428,7 +339,7 @@ def unfinished(folder, damage):
 
 def widen(path):
     run = json.loads(path.read_text())
-    run["recipe"]["config"]["hidden_size"] = 64
+    run["recipe"]["model"]["hidden_size"] = 64
     path.write_text(json.dumps(run))
 
 
@@ -436,17 +347,7 @@ def widen(path):
 def test_a_damaged_run_is_named(copy, damage):
     harm, complaint = DAMAGE[damage]
     harm(copy)
-    said = refused(copy, lambda: load(copy))
-    assert complaint in said
-    assert str(copy) in said
-
-
-def test_resuming_another_recipe_or_a_truncated_checkpoint(copy, recipe):
-    assert "begun with another recipe" in refused(copy, lambda: train(recipe(), copy, resume=True, device="cpu"))
-    truncate(copy / "checkpoints/step-00000004/optimizer-00001-of-00001.safetensors")
-    assert "damaged checkpoint" in refused(
-        copy, lambda: train(recipe("helm-mice-tiny"), copy, resume=True, device="cpu")
-    )
+    refused(copy, lambda: load(copy), complaint)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -470,13 +371,12 @@ def test_writing_goes_on_from_the_prompt(run):
     assert say(greedy=True) == tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
-def test_a_sample_has_the_same_length_whatever_comes(run, recipe, monkeypatch):
-    small = recipe("helm-mice-tiny")
+def test_a_sample_has_the_same_length_whatever_comes(run, text, monkeypatch):
     model, _ = load(run)
     seen = []
     generate = model.generate
     monkeypatch.setattr(model, "generate", lambda **options: seen.append(generate(**options)) or seen[-1])
-    LanguageTask(small, small.corpus(), World(), Path()).sample(model)
+    live("language", text).sample(model)
     assert seen[0].shape == (1, 16)  # the start of a document, and as many as the model has places for
     assert (seen[0][:, 1:] != 0).all()
 

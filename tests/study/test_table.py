@@ -1,0 +1,175 @@
+"""The table and the verdict say what the numbers say, and no more."""
+
+import json
+
+import pytest
+
+from horosphere.catalogue import Entrant
+from horosphere.evaluate.metric import Metric
+from horosphere.study.table import RESULTS, Results, Row
+
+RANK = Metric("rank", "mean rank", 2, "low", "judged")
+PRECISION = Metric("map", "mAP", 3, "high", "judged")
+BITS = Metric("bits", "bits/byte", 4, "low", "judged")
+
+
+def row(name, scores, flat=None, twin_of="", ablation_of=""):
+    entrant = Entrant(
+        name, flat=name == "euclidean" if flat is None else flat, twin_of=twin_of, ablation_of=ablation_of
+    )
+    return Row(entrant, 1000, scores, [1.26, 1.3, 1.2], 3.14159, [(1, 2.0), (2, 1.0)], ["somewhere"])
+
+
+def results(rows, metrics, seeds=3):
+    return Results("tree", "geometry", "this data", "nodes", "mAP", metrics, rows, seeds, {})
+
+
+# -- two metrics: geometries on a tree --------------------------------------------------------------------------------
+
+
+def tree(name, rank, precision, spread=(0.1, 0.01)):
+    """Three seeds with this mean and standard deviation."""
+    ranks, precisions = ([mean - s, mean, mean + s] for mean, s in ((rank, spread[0]), (precision, spread[1])))
+    return row(name, {"rank": ranks, "map": precisions})
+
+
+BEYOND = "beyond the spread of seeds"
+PAYS, PAYS_NOT = "Curvature pays on this data.", "Curvature does not pay on this data."
+DEPENDS = "Whether curvature pays on this data depends on which of them counts."
+BOTH = f"Lorentz beats Euclidean {BEYOND}, by 0.300 on mAP and by 18.00 on mean rank. {PAYS}"
+WITHIN = "are within the spread of seeds of each other."
+TREES = {
+    "better on both": ([tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], BOTH),
+    "flat space is the rival, not the runner-up": (
+        [tree("lorentz", 2, 0.9), tree("poincare", 2, 0.9), tree("euclidean", 20, 0.6)],
+        BOTH,
+    ),
+    "better on one": (
+        [tree("lorentz", 2, 0.9), tree("euclidean", 2, 0.6)],
+        f"Lorentz beats Euclidean {BEYOND}, by 0.300 on mAP only. {PAYS}",
+    ),
+    "better on the one it is not sorted by": (
+        [tree("lorentz", 2, 0.9), tree("euclidean", 9, 0.9)],
+        f"Lorentz beats Euclidean {BEYOND}, by 7.00 on mean rank only. {PAYS}",
+    ),
+    "better on one, worse on the other": (
+        [tree("lorentz", 9, 0.9), tree("euclidean", 2, 0.6)],
+        f"Lorentz beats Euclidean {BEYOND} on mAP, Euclidean beats Lorentz on mean rank. {DEPENDS}",
+    ),
+    "equal on what sorts, worse on the other": (
+        [tree("lorentz", 9, 0.9), tree("euclidean", 2, 0.9)],
+        f"Euclidean beats Lorentz {BEYOND}, by 7.00 on mean rank only. {PAYS_NOT}",
+    ),
+    "within the spread": (
+        [tree("lorentz", 2, 0.901), tree("euclidean", 2.1, 0.9)],
+        f"Lorentz and Euclidean {WITHIN} {PAYS_NOT}",
+    ),
+    "flat space is best": (
+        [tree("euclidean", 2, 0.9), tree("lorentz", 9, 0.6), tree("product", 9, 0.5)],
+        f"Euclidean beats Lorentz {BEYOND}, by 0.300 on mAP and by 7.00 on mean rank. {PAYS_NOT}",
+    ),
+    "flat space is best by mAP, beaten by rank": (
+        [tree("euclidean", 9, 0.9), tree("product", 9, 0.6), tree("lorentz", 2, 0.5)],
+        f"Lorentz beats Euclidean {BEYOND} on mean rank, Euclidean beats Lorentz on mAP. {DEPENDS}",
+    ),
+    "no flat space": (
+        [tree("lorentz", 2, 0.9), tree("product", 9, 0.6)],
+        f"Lorentz beats Product {BEYOND}, by 0.300 on mAP and by 7.00 on mean rank.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_the_verdict_of_geometries(case):
+    rows, verdict = TREES[case]
+    assert results(rows, (PRECISION, RANK)).verdict() == f"3 seeds. {verdict}"
+
+
+@pytest.mark.parametrize(("ours", "theirs", "wins"), [(0.11, 0.1, True), (0.21, 0.1, False), (0.1, 0.4, False)])
+def test_a_win_is_beyond_both_spreads_together(ours, theirs, wins):
+    """The means are 0.3 apart."""
+    a, b = [0.9 - ours, 0.9, 0.9 + ours], [0.6 - theirs, 0.6, 0.6 + theirs]
+    assert PRECISION.beats(a, b) is wins
+    assert BITS.beats(b, a) is wins
+    assert not PRECISION.beats(b, a)
+
+
+# -- one metric: twins and ablations ----------------------------------------------------------------------------------
+
+
+def twins(**bits):
+    entrants = {
+        "HELM-D": {},
+        "Llama": {"flat": True, "twin_of": "HELM-D"},
+        "HELM-MiCE": {},
+        "MiCE-Const": {"ablation_of": "HELM-MiCE"},
+        "DeepSeek-V3": {"flat": True, "twin_of": "HELM-MiCE"},
+    }
+    rows = [row(name, {"bits": bits.get(name.replace("-", "_"), [2.0, 2.01])}, **how) for name, how in entrants.items()]
+    return results(sorted(rows, key=lambda r: sum(r.scores["bits"])), (BITS,), 2)
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"),
+    [
+        ({}, ["HELM-D and Llama are within the spread of seeds", "Curvature does not pay on this data."]),
+        ({"HELM_D": [1.9, 1.91]}, [f"HELM-D beats Llama {BEYOND}, by 0.1000 on bits/byte.", "in HELM-D only."]),
+        ({"HELM_MiCE": [1.9, 1.91]}, [f"HELM-MiCE beats MiCE-Const {BEYOND}", "in HELM-MiCE only."]),
+        (
+            {"HELM_D": [1.9, 1.91], "HELM_MiCE": [1.8, 1.81]},
+            ["HELM-MiCE beats DeepSeek-V3", "Curvature pays on this data."],
+        ),
+        (
+            {"Llama": [1.9, 1.91], "DeepSeek_V3": [1.9, 1.91]},
+            ["Llama beats HELM-D", "DeepSeek-V3 beats HELM-MiCE", "not pay"],
+        ),
+        ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama are within", "does not pay"]),
+    ],
+)
+def test_the_verdict_of_twins(bits, said):
+    verdict = twins(**bits).verdict()
+    assert verdict.startswith("2 seeds. ")
+    assert all(words in verdict for words in said)
+
+
+def test_one_seed_proves_nothing_and_one_entrant_is_alone():
+    one = [row("lorentz", {"map": [0.9]}), row("euclidean", {"map": [0.6]})]
+    said = results(one, (PRECISION,), 1).verdict()
+    assert said == "1 seed: lorentz has the best mAP (0.900), but one run says nothing about chance. Pass --seeds 3."
+    assert results(one[:1], (PRECISION,), 1).verdict() == "1 seed of one geometry: nothing to compare."
+    assert (
+        results([tree("lorentz", 2, 0.9)], (PRECISION,), 3).verdict() == "3 seeds of one geometry: nothing to compare."
+    )
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_cells_are_mean_and_standard_deviation():
+    detail = Metric("radius", "radius", 1, "high", "detail")
+    heads, cells = results([tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], (PRECISION, RANK, detail)).cells()
+    assert heads == ["geometry", "parameters", "mAP ↑", "mean rank ↓", "ms/step", "time"]
+    assert cells[0] == ["lorentz", "1,000", "0.900 ± 0.010", "2.00 ± 0.10", "3.14", "1.3 s"]
+
+
+def test_one_seed_has_no_spread():
+    _, cells = results([row("lorentz", {"map": [0.9]})], (PRECISION,), 1).cells()
+    assert cells[0][2] == "0.900"
+
+
+def test_lines_fit_a_terminal_and_mark_the_best():
+    head, best, other, verdict = results(
+        [tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], (PRECISION, RANK)
+    ).lines()
+    assert best.endswith("   <- best")
+    assert len(head) == len(other) == len(best) - len("   <- best") < 100
+    assert verdict.startswith("3 seeds. ")
+
+
+def test_what_is_kept_is_what_was_said(tmp_path):
+    found = twins(HELM_D=[1.9, 1.91])
+    found.save(tmp_path)
+    kept = json.loads((tmp_path / RESULTS).read_text())
+    assert kept["verdict"] == found.verdict()
+    assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in found.rows]
+    assert kept["rows"][0]["scores"] == found.rows[0].scores

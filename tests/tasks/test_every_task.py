@@ -1,0 +1,347 @@
+"""What holds for every kind of learning: runs resume exactly, load as they were, and say in one line what is wrong."""
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from horosphere import catalogue, settings
+from horosphere.errors import UserError
+from horosphere.recipes import read_recipe, recipe_names
+from horosphere.runs import Run
+from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
+from horosphere.train.recipe import Recipe, parts
+from tests.tasks.tiny import KINDS, TINY, run_tiny, tiny, write_data
+from tests.train.toy_task import lines
+
+NEEDS = {
+    "language": ("transformers",),
+    "pictures": ("torchvision",),
+    "semantic": ("torchvision",),
+    "instances": ("torchvision", "torchmetrics", "pycocotools"),
+    "nodes": (),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    made = {}
+
+    def write(kind):
+        for package in NEEDS[kind]:
+            pytest.importorskip(package)
+        if kind not in made:
+            made[kind] = write_data(kind, tmp_path_factory.mktemp(kind))
+        return made[kind]
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def runs(data, tmp_path_factory):
+    """A finished run of each kind, made when it is first asked for."""
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+
+    def run(kind):
+        if kind not in made:
+            made[kind] = folder / kind
+            run_tiny(tiny(kind, data(kind)), made[kind])
+        return made[kind]
+
+    return run
+
+
+def tensors(folder, step=4):
+    files = (Path(folder) / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")
+    return {f"{file.name}:{name}": t for file in files for name, t in load_file(file).items()}
+
+
+def exported(folder):
+    return load_file(
+        next(folder / name for name in ("model.safetensors", "points.safetensors") if (folder / name).is_file())
+    )
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def live(kind, data, *more, rank=0, size=1):
+    """A task that is ready for batches."""
+    recipe = tiny(kind, data, *more)
+    task = recipe.task
+    task.world, opened = World(rank, size), task.open_data()
+    task.engine = recipe.engine.for_data(task.rows(opened), recipe.engine.batch)
+    task.ready(opened)
+    return task
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+WHOLE = {
+    "language": ("tokens",),
+    "pictures": ("images", "targets"),
+    "semantic": ("images", "masks"),
+    "instances": ("boxes", "labels", "counts"),
+    "nodes": ("nodes", "related"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_a_function_of_its_step_however_it_is_shared(data, kind):
+    whole = live(kind, data(kind))
+    rows = whole.engine.batch
+    shared = [live(kind, data(kind), f"micro_batch={rows // 4}", rank=rank, size=2) for rank in (0, 1)]
+    for step in range(2):
+        together = whole.batch(step, range(rows))
+        orders = [range(i, i + rows // 4) for i in range(0, rows, rows // 4)]  # as the engine asks
+        pieces = [shared[place // 2].batch(step, order) for place, order in enumerate(orders)]
+        for name in WHOLE[kind]:
+            torch.testing.assert_close(torch.cat([piece[name] for piece in pieces]), together[name], rtol=0, atol=1e-6)
+    again = live(kind, data(kind)).batch(1, range(rows))
+    first, second = whole.batch(0, range(rows)), whole.batch(1, range(rows))
+    name = WHOLE[kind][0]
+    assert torch.equal(again[name], second[name])
+    assert first[name].shape != second[name].shape or not torch.equal(first[name], second[name])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "instances"])  # which draws boxes to learn from
+def test_micro_batches_change_nothing(data, runs, tmp_path, kind):
+    if kind == "pictures":
+        pytest.skip("what is dropped out is drawn for each micro batch")
+    more = ["drop_path=0"] if kind == "semantic" else []
+    folders = [tmp_path / "whole", tmp_path / "parts"]
+    for folder, micro in zip(folders, ("none", "2"), strict=True):
+        dense = "helm-d-tiny" if kind == "language" else None  # experts are balanced within a micro batch
+        run_tiny(tiny(kind, data(kind), *more, f"micro_batch={micro}", name=dense), folder)
+    for a, b in zip(*map(lines, folders), strict=True):
+        assert a == pytest.approx(b, rel=2e-3, abs=1e-5)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_run_can_be_loaded_and_goes_on_exactly(data, runs, tmp_path, kind, monkeypatch):
+    whole, folder, recipe, calls = runs(kind), tmp_path / "run", tiny(kind, data(kind)), []
+    loss = type(recipe.task).loss
+
+    def interrupted(task, model, batch):
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return loss(task, model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(recipe.task), "loss", interrupted)
+        with pytest.raises(SystemExit):
+            run_tiny(recipe, folder)
+    assert not (folder / recipe.task.mark).exists()
+    halfway = Run.open(folder).load()
+    run_tiny(tiny(kind, data(kind)), folder, resume=True)
+    assert_same(tensors(folder), tensors(whole))
+    assert_same(exported(folder), exported(whole))
+    assert lines(folder) == lines(whole)
+    assert type(halfway) is type(Run.open(folder).load())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_is_loaded_from_its_export_or_its_checkpoint_alike(runs, tmp_path, kind):
+    whole = runs(kind)
+    bare = Path(shutil.copytree(whole, tmp_path / "bare"))
+    (bare / tiny_mark(kind)).unlink()
+    states = [state_of(Run.open(folder).load()) for folder in (whole, bare)]
+    assert_same(*states)
+
+
+def tiny_mark(kind):
+    return {"language": "config.json", "nodes": "points.safetensors"}.get(kind, "model.safetensors")
+
+
+def state_of(trained):
+    if hasattr(trained, "points"):
+        return {"points": trained.points}
+    network = getattr(trained, "network", None) or trained.model
+    assert not network.training
+    return network.state_dict()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_says_what_it_was(runs, kind):
+    about = Run.open(runs(kind)).about
+    assert about.task == read_recipe(TINY[kind][0])["task"]
+    assert about.recipe.keys() == {"task", "model", "engine"}
+    assert about.recipe["engine"]["lr"] == (0.1 if kind == "nodes" else 0.01)
+    assert about.facts["parameters"] > 10
+    assert about.made_with.keys() == {"date", "command", "machine", "device", "processes", "versions"}
+    assert Run.open(runs(kind)).evaluations()[-1]["step"] == 4
+    rows = Recipe.read(TINY[kind][0], ["data=x", *TINY[kind][1]]).task.summary(Run.open(runs(kind)))
+    assert all(len(row) == 2 for row in rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_ended_before_its_export_is_exported_on_resume(data, runs, tmp_path, kind):
+    folder = Path(shutil.copytree(runs(kind), tmp_path / "run"))
+    before = exported(folder)
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    (folder / tiny_mark(kind)).unlink(missing_ok=True)
+    run_tiny(tiny(kind, data(kind)), folder, resume=True)
+    assert_same(exported(folder), before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_can_begin_with_the_weights_of_another(data, runs, tmp_path, kind):
+    start = runs("pictures") if kind in ("semantic", "instances") else runs(kind)
+    more = ["stem_kernel=3", "stem_stride=1"] if kind in ("semantic", "instances") else []
+    result = run_tiny(tiny(kind, data(kind), *more, f"start={start}", "steps=1", "lr=1e-9"), tmp_path / "run")
+    assert result.step == 1
+    given, mine = state_of(Run.open(start).load()), state_of(Run.open(tmp_path / "run").load())
+    pairs = [(t, value) for name, t in mine.items() for other, value in given.items() if name.endswith(other)]
+    assert sum(torch.allclose(a, b, atol=1e-5) for a, b in pairs if a.shape == b.shape) >= 0.8 * len(given) - 2
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def everything(folder):
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def refused(folder, action, complaint):
+    """One line; nothing in the folder has changed."""
+    before = everything(folder)
+    with pytest.raises(UserError) as error:
+        action()
+    assert everything(folder) == before
+    assert "\n" not in str(error.value)
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, kind):
+    recipe = tiny(kind, data(kind))
+    refused(runs(kind), lambda: run_tiny(recipe, runs(kind)), "exists already")
+    other = tiny(kind, data(kind), "lr=0.5")
+    refused(runs(kind), lambda: run_tiny(other, runs(kind), resume=True), "lr")
+    (tmp_path / "mine.txt").write_text("mine")
+    refused(tmp_path, lambda: run_tiny(recipe, tmp_path, overwrite=True), "holds no run.json")
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_run_is_named(runs, tmp_path, kind):
+    folder = Path(shutil.copytree(runs(kind), tmp_path / "run"))
+    weights = "points.safetensors" if kind == "nodes" else "model.safetensors"
+    whole = (folder / weights).read_bytes()
+    truncate(folder / weights)
+    refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
+    (folder / weights).write_bytes(whole)
+    sidecar = {"language": "tokenizer.json", "nodes": "labels.json"}.get(kind, "classes.json")
+    truncate(folder / sidecar)
+    refused(folder, lambda: Run.open(folder).load(), "damaged")
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "task": "weather"}))
+    refused(folder, lambda: Run.open(folder).load(), "which is not installed here")
+    refused(
+        folder, lambda: Run.open(folder, "language" if kind != "language" else "nodes"), "a run of the task weather"
+    )
+    truncate(folder / "run.json")
+    refused(folder, lambda: Run.open(folder), "run.json: a damaged file")
+    refused(tmp_path, lambda: Run.open(tmp_path), "no folder of a run")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("stepps=2", "did you mean steps"),
+        ("steps=many", "steps=many: it should be a whole number"),
+        ("steps=-1", "steps=-1: it must be at least 0"),
+        ("lr=-1", "lr=-1: it must be positive"),
+        ("warmup=nan", "warmup=nan: it should be a number"),
+        ("betas=1,2", "betas=1: it goes from 0 to just below 1"),
+        ("seed=-1", "seed=-1: it goes from 0 to just below"),
+        ("model=gpt", "model=gpt: there is no such model"),
+        ("steps", "a setting is written key=value"),
+        ("task=weather", "there is no such task"),
+    ],
+)
+def test_a_wrong_setting_is_named(kind, setting, complaint):
+    with pytest.raises(UserError) as error:
+        tiny(kind, "data", setting)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_setting_of_somebody_else_is_said_to_be_theirs():
+    with pytest.raises(
+        UserError, match=r"vocab is a setting of the task language; embedding in the task nodes has none such"
+    ):
+        tiny("nodes", "tree.tsv", "vocab=300")
+    with pytest.raises(UserError, match=r"drop_path is a setting of HCFormer"):
+        Recipe.read("himapper-32", ["data=a.npz", "drop_path=0.1"])
+    with pytest.raises(
+        UserError, match=r"model=helm-d-tiny: a model of the task language; pictures has hcformer-nano-32"
+    ):
+        tiny("pictures", "a.npz", "model=helm-d-tiny")
+
+
+# -- the table of names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_sound_and_no_setting_has_two_owners(name):
+    given = read_recipe(name)
+    cls = catalogue.resolve(catalogue.task(given["task"]).build)
+    assert cls.kind == given["task"]
+    names = [setting for part in parts(cls, given) for setting in settings.settings_of(part)]
+    assert len(names) == len(set(names))
+    recipe = Recipe.read(name, ["data=somewhere"])
+    assert recipe.engine == replace(recipe.engine)
+    told = {
+        s.name
+        for part in (catalogue.task(cls.kind).build, "horosphere.train.config:EngineConfig")
+        for s in settings.describe(part)
+    }
+    assert told == set(settings.settings_of(cls)) | set(settings.settings_of(EngineConfig))
+
+
+@pytest.mark.parametrize("name", [name for name, model in catalogue.models().items() if model.settings])
+def test_what_help_says_of_a_model_is_what_it_takes(name):
+    entry = catalogue.models()[name]
+    assert {s.name for s in settings.describe(entry.settings)} == set(
+        settings.settings_of(catalogue.resolve(entry.settings))
+    )
+    for ablation in entry.ablations:
+        assert ablation.rpartition(".")[2] in settings.settings_of(catalogue.resolve(entry.settings))
+
+
+def test_every_entry_of_the_catalogue_stands_for_something():
+    for task in catalogue.tasks().values():
+        for reference in filter(None, (task.build, task.options, task.drawer)):
+            if not reference.startswith("tests."):
+                catalogue.resolve(reference)
+    for model in catalogue.models().values():
+        assert model.task in catalogue.tasks()
+        for reference in filter(None, (model.build, model.configure, model.settings)):
+            catalogue.resolve(reference)
+        assert not model.twin or catalogue.models()[model.twin].geometries == ("euclidean",)
+        assert not model.comparison or model.comparison in catalogue.comparisons() or model.comparison == "geometries"
+    for comparison in catalogue.comparisons().values():
+        names = {entrant.name for entrant in comparison.entrants}
+        for entrant in comparison.entrants:
+            assert not entrant.recipe or entrant.recipe in recipe_names()
+            assert {entrant.twin_of, entrant.ablation_of} <= {"", *names}

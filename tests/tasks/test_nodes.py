@@ -1,0 +1,162 @@
+"""Embeddings of nodes: they learn, repeat themselves exactly, and what they keep comes back."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from horosphere.errors import UserError
+from horosphere.geometry import GEOMETRIES, matched_curvature, poincare_to_lorentz
+from horosphere.runs import Run
+from horosphere.train.recipe import Recipe
+from tests.tasks.test_every_task import live
+from tests.tasks.tiny import run_tiny, tiny
+
+TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 63))
+RING = "".join(f"{i},{(i + 1) % 12}\n" for i in range(12))
+
+
+@pytest.fixture
+def embed(tmp_path):
+    """embed(*settings): scores and points of a run on a binary tree of 63 nodes."""
+    (tmp_path / "tree.tsv").write_text(TREE)
+    count = []
+
+    def embed(*settings, data=tmp_path / "tree.tsv"):
+        count.append(1)
+        recipe = Recipe.read("embedding", [f"data={data}", "dim=3", "negatives=20", "epochs=5", "batch=16", *settings])
+        folder = tmp_path / f"run-{len(count)}"
+        scores = run_tiny(recipe, folder).evaluation
+        return scores, Run.open(folder).load()
+
+    return embed
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+def test_learns_a_tree(embed):
+    scores, _ = embed("dim=5", "epochs=100", "negatives=256", "batch=0")
+    assert scores["mean_rank"] < 1.2
+    assert scores["map"] > 0.95
+    assert scores["radius_depth_correlation"] > 0.3
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_every_geometry_learns_and_a_seed_decides_everything(embed, name):
+    few, _ = embed(f"geometry={name}", "epochs=1")
+    many, first = embed(f"geometry={name}", "epochs=40")
+    again, other = (embed(f"geometry={name}", "epochs=40", f"seed={seed}") for seed in (0, 1))
+    assert many["map"] > few["map"] + 0.15
+    assert torch.equal(first.points, again[1].points)
+    assert not torch.equal(first.points, other[1].points)
+    assert first.points.dtype == torch.float64
+
+
+def test_an_undirected_graph(embed, tmp_path):
+    (tmp_path / "ring.csv").write_text(RING)
+    scores, embedded = embed("graph=true", "epochs=150", data=tmp_path / "ring.csv")
+    assert scores["map"] > 0.9
+    assert "radius_depth_correlation" not in scores
+    assert embedded.labels == [str(i) for i in range(12)]
+
+
+def test_a_node_is_related_to_its_ancestors_or_to_its_parents_only(tmp_path):
+    (tmp_path / "tree.tsv").write_text(TREE)
+    closure, edges = (live("nodes", tmp_path / "tree.tsv", f"on={on}").opened for on in ("closure", "edges"))
+    assert len(edges.relations) == 62 == len(edges.graph.edges)
+    assert len(closure.relations) == 2 * 1 + 4 * 2 + 8 * 3 + 16 * 4 + 32 * 5
+
+
+def test_poincare_and_lorentz_are_one_geometry(embed):
+    (ball_scores, ball), (scores, sheet) = (embed(f"geometry={name}", "epochs=8") for name in ("poincare", "lorentz"))
+    assert_close(poincare_to_lorentz(ball.points, ball.manifold.c), sheet.points, rtol=1e-5, atol=1e-5)
+    assert ball_scores["map"] == pytest.approx(scores["map"], abs=1e-6)
+
+
+def test_steps_are_as_long_in_every_geometry_and_curvature_has_a_pace_of_its_own(tmp_path):
+    (tmp_path / "tree.tsv").write_text(TREE)
+    for name in ("euclidean", "lorentz"):
+        task = live("nodes", tmp_path / "tree.tsv", f"geometry={name}", "learn_curvature=true")
+        groups = task.optimizer(task.build(task.opened)).param_groups
+        scales = sorted(group["lr_scale"] for group in groups)
+        assert scales[-1] == pytest.approx(matched_curvature(3) ** -0.5)
+        assert scales[:-1] == ([] if name == "euclidean" else [pytest.approx(1e-3 / task.engine.lr)])
+
+
+def test_learned_curvature_moves_slowly_and_is_handed_over_at_rest(embed):
+    scores, embedded = embed("learn_curvature=true", "epochs=60")
+    assert not any(p.requires_grad for p in embedded.manifold.parameters())
+    ratio = -embedded.curvatures()[0] / matched_curvature(3)
+    assert ratio != 1
+    assert 0.3 < ratio < 3  # at the pace of the points it runs into its bound, 1/100
+    assert scores["map"] > embed("epochs=60")[0]["map"] - 0.1
+
+
+def test_the_loss_is_the_mean_over_relations(tmp_path):
+    (tmp_path / "tree.tsv").write_text(TREE)
+    task = live("nodes", tmp_path / "tree.tsv", "batch=62")
+    model, batch = task.build(task.opened), task.batch(0, range(62))
+    loss, _ = task.loss(model, batch)
+    points, manifold = model.points, model.manifold
+    relations = {tuple(pair) for pair in task.opened.relations.tolist()}
+    costs = []
+    for u, v in sorted(relations):
+        near = torch.exp(-manifold.dist(points[u], points[v]))
+        far = [n for n in batch["negatives"].tolist() if n != u and (u, n) not in relations]
+        costs.append(-torch.log(near / (near + torch.exp(-manifold.dist(points[u], points[far])).sum())))
+    assert loss.item() == pytest.approx(torch.stack(costs).mean().item(), rel=1e-9)
+
+
+def test_the_batch_is_an_eighth_of_the_nodes_and_an_epoch_all_of_them(embed):
+    _, embedded = embed("batch=0", "epochs=7")
+    about = Run.open(next(Path(embedded.task.data).parent.glob("run-*"))).about
+    assert (about.recipe["engine"]["batch"], about.recipe["engine"]["steps"]) == (32, 7 * 2)
+    assert (about.facts["nodes"], about.facts["edges"]) == (63, 62)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lorentz", "product"])
+def test_divergence_is_an_error_that_says_what_to_do(embed, name):
+    with pytest.raises(UserError, match=r"is not finite: no checkpoint was saved before it; lower lr \(now 1e\+06\)"):
+        embed(f"geometry={name}", "lr=1e6", "warmup=0")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("dim=0", "dim=0: it must be at least 1"),
+        ("negatives=0", "negatives=0: it must be at least 1"),
+        ("curvature=0", "curvature=0: it must be positive"),
+        ("curvature=inf", "curvature=inf: it must be positive and finite"),
+        ("geometry=spherical", 'unknown geometry "spherical"'),
+        ("geometry=product dim=1", "at least 2"),
+        ("on=leaves", "on=leaves: choose from closure, edges"),
+        ("data=builtin:trov", "did you mean builtin:trove"),
+    ],
+)
+def test_a_wrong_setting(setting, message):
+    with pytest.raises(UserError, match=message):
+        Recipe.read("embedding", ["data=tree.tsv", *setting.split()]).task.open_data()
+
+
+def test_weights_of_another_graph_are_refused(embed, tmp_path):
+    embed()
+    (tmp_path / "other.tsv").write_text("a\tb\nc\tb\n")
+    with pytest.raises(UserError, match="a run of other nodes, dimensions or geometry"):
+        embed(f"start={tmp_path / 'run-1'}", data=tmp_path / "other.tsv")
+
+
+def test_points_of_another_shape_are_refused(tmp_path):
+    (tmp_path / "tree.tsv").write_text(TREE)
+    run_tiny(tiny("nodes", tmp_path / "tree.tsv"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    wider = replace(run, about=replace(run.about, recipe={**run.about.recipe, "model": {"dim": 4}}))
+    with pytest.raises(
+        UserError, match=r"damaged or foreign points \(points \(63, 3\) for 63 labels in 4 dimensions\)"
+    ):
+        wider.load()

@@ -1,0 +1,74 @@
+"""Every task so small that a run takes a second: recipes, settings, and data for them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from horosphere.train.engine import Place
+from horosphere.train.recipe import Recipe
+from horosphere.train.training import train
+from tests.data.pictures import write_npz
+from tests.data.shapes import write_instances, write_semantic
+
+TEXTS = [
+    f"Chapter {i}. The cat's hat cost {i * 137} euros; the dog's, größer, {'much ' * (i % 5)}more 猫."
+    for i in range(120)
+]
+SHORT = ("steps=4", "lr=1e-2", "log_every=1", "eval_every=2", "save_every=2")
+LANGUAGE = (
+    *("vocab=300", "length=16", "batch=4", "sample_every=none", *SHORT),
+    *("hidden_size=32", "num_hidden_layers=2", "num_attention_heads=2", "head_dim=16", "intermediate_size=48"),
+    *("moe_intermediate_size=16", "q_lora_rank=16", "kv_lora_rank=16"),
+    *("qk_nope_head_dim=8", "qk_rope_head_dim=8", "v_head_dim=8"),
+)
+HCFORMER = (
+    *("blocks=1,1,1,1", "dims=8,8,8,8", "heads=1,1,1,1", "head_width=8", "mlp_ratios=1,1,1,1", "windows=2,2,1,1"),
+    *("patch_centres=4,1,1,1", "window_centres=1,1,1,0", "layer_scale=0.5", "drop_path=0.2"),
+)
+PICTURES = ("size=8", "batch=8", "ema=0.9", "randaugment=0", *SHORT, *HCFORMER)
+DENSE = ("size=32", "batch=4", "width=8", *SHORT, *HCFORMER)
+NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
+TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
+
+# kind of run: recipe, settings
+TINY = {
+    "language": ("helm-mice-tiny", LANGUAGE),
+    "pictures": ("hcformer-nano-32", PICTURES),
+    "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
+    "instances": ("mask-rcnn", DENSE),
+    "nodes": ("embedding", NODES),
+}
+KINDS = tuple(TINY)
+
+
+def write_text(path, texts=TEXTS):
+    Path(path).write_text("\f".join(texts), encoding="utf-8")
+    return str(path)
+
+
+def write_tree(path):
+    Path(path).write_text(TREE)
+    return str(path)
+
+
+def write_data(kind, folder):
+    """Data for a kind of run, in a folder that is there."""
+    folder = Path(folder)
+    if kind == "language":
+        return write_text(folder / "cats.txt")
+    if kind == "pictures":
+        return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
+    if kind == "semantic":
+        return write_semantic(folder / "semantic")
+    if kind == "instances":
+        return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
+    return write_tree(folder / "tree.tsv")
+
+
+def tiny(kind, data, *more, name=None):
+    recipe, settings = TINY[kind]
+    return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
+
+
+def run_tiny(recipe, folder, **how):
+    return train(recipe, Place(Path(folder), **{"quiet": True, **how}), "cpu")
