@@ -1,13 +1,11 @@
 """Flat space. Every layer on it is its ordinary torch counterpart."""
 
-import functools
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from horosphere.geometry._scalar import dot, safe_sqrt, sq
 from horosphere.geometry.manifold import Manifold, full_precision
+from horosphere.geometry.slots import FlatSlots
 
 
 class Euclidean(Manifold):
@@ -92,20 +90,9 @@ class Euclidean(Manifold):
     def point(self, u: Tensor) -> Tensor:
         return u
 
-    def space(self, u: Tensor) -> Tensor:
-        return u
-
-    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
-        return u
-
-    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        return u
-
-    def centre(self, z: Tensor) -> Tensor:
-        return z
-
-    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
-        return functools.reduce(torch.add, (u if isinstance(w, float) and w == 1 else w * u for u, w in parts))
+    @property
+    def slots(self) -> FlatSlots:
+        return FlatSlots()
 
     def log_volume(self, v: Tensor) -> Tensor:
         return v.new_zeros(v.shape[:-1])

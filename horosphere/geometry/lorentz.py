@@ -8,10 +8,6 @@ Sums that would cancel far from the origin are rewritten with d = x - y, the dif
 and parts along and across a point; each place says so.
 """
 
-import functools
-import math
-import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,6 +26,7 @@ from horosphere.geometry._scalar import (
     sq,
 )
 from horosphere.geometry.manifold import HALF, Curved, full_precision
+from horosphere.geometry.slots import LorentzSlots
 
 
 class Lorentz(Curved):
@@ -167,55 +164,9 @@ class Lorentz(Curved):
     def point(self, u: Tensor) -> Tensor:
         return u
 
-    def space(self, u: Tensor) -> Tensor:
-        return u * (1 - _time_slot(u))
-
-    @full_precision
-    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
-        x = self.space(u)
-        t = ((1 / self.c if floor is None else floor) + sq(x)).sqrt() / math.sqrt(u.shape[-1])
-        return torch.addcmul(x, t, _time_slot(x))
-
-    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        """[x_t, x]; scale·[-x_t, x] for a query: q·k = scale·<q, k>, and softmax(-d_L²/τ) needs no more.
-
-        A bf16 time is wrong by ε x_t, in one slot and so in one direction: scores by ε q_t k_t (8 at |q| = 16). So the time is rounded
-        first and the space part is made to fit it; that moves the point by ε along its ray. Near the origin there is nothing to fit.
-        """
-        half = u.dtype in HALF
-        x = self.space(u.float() if half else u)
-        r2 = sq(x)
-        t = (1 / self.c + r2).sqrt()
-        if scale is not None:
-            scale = scale.expand(*u.shape[:-1], 1)  # so that its gradient is summed row by row first, beside the rest
-            t, x = scale * t, scale * x
-        if half:
-            with torch.no_grad():
-                rounded = t.to(u.dtype).float() if scale is None else t.to(u.dtype).float() / scale
-                fit = ((rounded.square() - 1 / self.c) / r2).clamp_min(0).sqrt()
-                fit = torch.where(self.c * r2 > 1, fit, 1.0)
-            x = fit * x
-        return torch.addcmul(x, -t if query else t, _time_slot(x)).to(u.dtype)
-
-    @full_precision
-    def centre(self, z: Tensor) -> Tensor:
-        """z/√(-c<z, z>), time included."""
-        length2 = self.c * (z.square() * (2 * _time_slot(z) - 1)).sum(-1, keepdim=True)
-        return z * length2.clamp_min(1.0).rsqrt()  # the floor of `_normaliser`
-
-    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
-        """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the time's slot is empty."""
-        wide = [self.space(u.float() if u.dtype in HALF else u) for u, _ in parts]
-        weights = [
-            w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
-            for x, (_, w) in zip(wide, parts, strict=True)
-        ]
-        z: Tensor = functools.reduce(operator.add, [w * x for w, x in zip(weights, wide, strict=True)])
-        zt: Tensor = functools.reduce(
-            operator.add, [w * (1 / self.c + sq(x)).sqrt() for w, x in zip(weights, wide, strict=True)]
-        )
-        total = functools.reduce(operator.add, weights)
-        return z * self._normaliser(z, zt, total)
+    @property
+    def slots(self) -> LorentzSlots:
+        return LorentzSlots(self)
 
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
 
@@ -255,11 +206,6 @@ class Lorentz(Curved):
         far = self.c * x2 > 1
         inverse = 1 / torch.where(far, x2, 1.0)
         return torch.where(far, inverse, 0.0), torch.where(far, inverse, -self.c)
-
-
-def _time_slot(u: Tensor) -> Tensor:
-    """1 in slot 0, else 0.   (n,)   To multiply by: torch.where is several times slower on CPU."""
-    return (torch.arange(u.shape[-1], device=u.device) == 0).to(u.dtype)
 
 
 class _Excess(torch.autograd.Function):

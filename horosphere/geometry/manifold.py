@@ -7,13 +7,16 @@ bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from horosphere.geometry._scalar import dot, safe_sqrt, sinhc, sq
+
+if TYPE_CHECKING:
+    from horosphere.geometry.slots import Slots
 
 HALF = (torch.bfloat16, torch.float16)
 P = ParamSpec("P")
@@ -177,36 +180,10 @@ class Manifold(nn.Module, ABC):
     def point(self, u: Tensor) -> Tensor:
         """The point with free coordinates u: any vector of R^d is one. Inverse of `ambient(x)[0]`."""
 
-    # -- slots: points with their time, in vectors of ordinary width ---------------------------------------------------
-    #
-    # A deep stack keeps points of L^(n-1) in n slots, slot 0 for the time, n - 1 for space: widths stay those of flat space, and a matrix
-    # that reads slots reads the time as one of its columns. What comes out of a matrix in slot 0 is never read. In flat space slots are u.
-
-    def space(self, u: Tensor) -> Tensor:
-        """Slots with nothing for the time.   (..., n) -> (..., n)"""
-        raise self._slotless()
-
-    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
-        """Slots for a linear map to read: the time over √n beside the space part.   (..., n) -> (..., n)
-
-        The time of a normalised point is about √n, and Adam would move its column √n times faster than the rest. floor: 1/c where it is not ours.
-        """
-        raise self._slotless()
-
-    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        """Slots for dot-product attention, which then compares by this geometry.   (..., n) -> (..., n)"""
-        raise self._slotless()
-
-    def centre(self, z: Tensor) -> Tensor:
-        """Averages of `heads`, weights summing to 1, back on the manifold.   (..., n) -> (..., n)"""
-        raise self._slotless()
-
-    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
-        """Centroid of points in slots with weights (..., 1); Σ w u in flat space.   (..., n) -> (..., n)"""
-        raise self._slotless()
-
-    def _slotless(self) -> NotImplementedError:
-        return NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
+    @property
+    def slots(self) -> "Slots":
+        """Points that carry their time in vectors of ordinary width, for deep stacks (`geometry/slots.py`)."""
+        raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
 
     # -- randomness --------------------------------------------------------------------------------------------------
 

@@ -194,7 +194,7 @@ class HelmPreTrainedModel(PreTrainedModel):
         if isinstance(module, SlotLinear) and not getattr(module.weight, "_is_hf_initialized", False):
             module.still_time()
         elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
-            module.weight.copy_(module.manifold.lift(module.manifold.space(module.weight)))
+            module.weight.copy_(module.manifold.lift(module.manifold.slots.space(module.weight)))
         elif isinstance(module, SlotNorm) or (isinstance(module, SlotResidual) and module.weight is not None):
             init.ones_(module.weight)
         elif isinstance(module, Temperature) and module.log is not None:
@@ -283,7 +283,7 @@ class HelmModel(HelmPreTrainedModel):
         dtype = torch.promote_types(x.dtype, torch.float32)
         if config.attention == "latent":
             return x, rotary_angles(position_ids, config.qk_rope_head_dim, config.rope_theta, dtype=dtype)
-        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.ambient_extra, dtype)
+        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.slots.times, dtype)
 
 
 class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):

@@ -36,17 +36,17 @@ def slot_heads(
     scale: Tensor | None = None,
     query: bool = False,
 ) -> Tensor:
-    """`Manifold.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
+    """`Slots.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
     if fused(u, manifold):
         return kernels.heads(u, angles, scale, query, start, manifold.c)  # type: ignore[arg-type]
     if angles is not None:
         u = torch.cat((u[..., :start], rotate(u[..., start:], angles)), -1) if start else rotate(u, angles)
-    return manifold.heads(u, scale, query)
+    return manifold.slots.heads(u, scale, query)
 
 
 def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
-    """`Manifold.centre`.   (B, T, H, n) -> (B, T, H, n)"""
-    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.centre(z)  # type: ignore[arg-type]
+    """`Slots.centre`.   (B, T, H, n) -> (B, T, H, n)"""
+    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.slots.centre(z)  # type: ignore[arg-type]
 
 
 class Temperature(nn.Module):

@@ -49,7 +49,7 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # close calls between experts are decided in fp32
-            logits = F.linear(x.to(wide), self.manifold.space(self.weight.to(wide)))
+            logits = F.linear(x.to(wide), self.manifold.slots.space(self.weight.to(wide)))
         affinity = logits.sigmoid() if self.form == "sigmoid" else logits.softmax(-1)
         chosen = (affinity.detach() + self.e_score_correction_bias).topk(self.active, dim=-1).indices
         weights = affinity.gather(-1, chosen)
@@ -103,7 +103,7 @@ class Experts(nn.Module):
     @torch.no_grad()
     def still_time(self) -> None:
         for weight in (self.gate_up_proj, self.down_proj):
-            weight[..., : self.manifold.ambient_extra] = 0
+            weight[..., : self.manifold.slots.times] = 0
 
     def start_curvature(self) -> Tensor:
         """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)"""
@@ -150,9 +150,9 @@ class Experts(nn.Module):
             return kernels.gate(joint, None if factor is None else factor.reshape(-1), self.manifold.c)  # type: ignore[arg-type]
         gate, up = joint.chunk(2, -1)
         if factor is None:
-            return self.manifold.reading(F.silu(gate) * up)
+            return self.manifold.slots.reading(F.silu(gate) * up)
         factor = factor.to(torch.promote_types(factor.dtype, joint.dtype))
-        return self.manifold.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(
+        return self.manifold.slots.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(
             joint.dtype
         )
 
@@ -197,7 +197,7 @@ class MixtureOfExperts(nn.Module):
         if shared is not None:
             shared = shared if shared_factor is None else shared / shared_factor.view(-1, 1, 1)
             parts += [(y, 1.0) for y in shared.unbind(0)]
-        y = self.manifold.join(parts)
+        y = self.manifold.slots.join(parts)
         return (y if self.manifold.flat else self.scale * y).to(x.dtype).view_as(x), balance
 
 

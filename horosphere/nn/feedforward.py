@@ -22,4 +22,4 @@ class SwiGLU(nn.Module):
         if fused(x, self.manifold):
             return self.down_proj(kernels.gate(side_by_side(x, layers), None, self.manifold.c))  # type: ignore[arg-type]
         gate, up = (layer(x) for layer in layers)
-        return self.down_proj(self.manifold.reading(F.silu(gate) * up))
+        return self.down_proj(self.manifold.slots.reading(F.silu(gate) * up))

@@ -43,7 +43,8 @@ class TokenHead(SlotLinear):
 
     def _logits(self, x: Tensor) -> Tensor:
         if self.form == "hyperplane":  # the time's slot is empty on both sides: space parts of L^(n-1) inside L^n
-            return hyperplane_logits(self.manifold.space(x), self.manifold.space(self.weight), None, self.manifold)
+            slots = self.manifold.slots
+            return hyperplane_logits(slots.space(x), slots.space(self.weight), None, self.manifold)
         return super().forward(x)
 
     def _nats(self, x: Tensor, labels: Tensor) -> Tensor:

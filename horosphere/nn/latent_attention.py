@@ -54,7 +54,7 @@ class LatentAttention(nn.Module):
     @property
     def cache_width(self) -> int:
         """Numbers cached per token."""
-        return self.latent + self.rope + self.manifold.ambient_extra * 2 * self.heads
+        return self.latent + self.rope + self.manifold.slots.times * 2 * self.heads
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
         q = self._queries(x, angles)
@@ -92,7 +92,7 @@ class LatentAttention(nn.Module):
 
     def _remember(self, latent: Tensor, key: Tensor, k: Tensor, v: Tensor, cache: Any) -> Tensor:
         """Append the new tokens and return what the cache holds.   -> (B, S, cache_width)"""
-        times = [slots[..., : self.manifold.ambient_extra].transpose(1, 2).flatten(2) for slots in (k, v)]
+        times = [points[..., : self.manifold.slots.times].transpose(1, 2).flatten(2) for points in (k, v)]
         entry = torch.cat((latent, key.squeeze(2), *times), -1).unsqueeze(1)
         kept: Tensor = cache.update(entry, entry[..., :0], self.layer)[0]
         return kept.squeeze(1)
@@ -103,7 +103,7 @@ class LatentAttention(nn.Module):
         q·k = (W_kᵀ q)·z + q_r·k_r - q_t k_t and Σ p v = W_v Σ p z; the heads' times differ, so each head has a slot of its own for them.
         """
         assert mask is None or isinstance(mask, Tensor), "a decoding step takes a dense mask"
-        time = self.manifold.ambient_extra
+        time = self.manifold.slots.times
         to_key, to_value = (
             self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
         )

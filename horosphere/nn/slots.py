@@ -1,4 +1,4 @@
-"""Layers of deep stacks, on slots (see `Manifold.space`): the speed of flat space, because every shape and every matrix product is its own.
+"""Layers of deep stacks, on slots (`geometry/slots.py`): the speed of flat space, because every shape and every matrix product is its own.
 
 `SlotNorm` writes the time beside the normalised space part, `SlotLinear` reads both with one plain matrix, `SlotResidual` joins the result to
 the stream. On Euclidean() they are RMSNorm, Linear and addition.
@@ -42,14 +42,14 @@ def fused(x: Tensor, manifold: Manifold) -> bool:
 
 
 class SlotLinear(nn.Linear):
-    """W u on slots made by `Manifold.reading`.   (..., in) -> (..., out)
+    """W u on slots made by `Slots.reading`.   (..., in) -> (..., out)
 
     The input may be several points side by side (`points`, the heads of attention). Columns of times start at zero: time is nearly the same
     for every token, and a random column would align them all.
     """
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1):
-        self.points, self.times = points, manifold.ambient_extra
+        self.points, self.times = points, manifold.slots.times
         super().__init__(in_features, out_features, bias=False)
 
     def reset_parameters(self) -> None:
@@ -92,12 +92,12 @@ class SlotNorm(nn.RMSNorm):
         return self._norm(u), u
 
     def _norm(self, u: Tensor) -> Tensor:
-        m = self.manifold
-        if m.flat:
+        if self.manifold.flat:
             return F.rms_norm(u, self.normalized_shape, self.weight.to(u.dtype), self.eps)
-        x = m.space(u.float()) if u.dtype != torch.float64 else m.space(u)
-        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - m.ambient_extra)
-        return m.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
+        slots = self.manifold.slots
+        x = slots.space(u if u.dtype == torch.float64 else u.float())
+        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - slots.times)
+        return slots.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
 
 
 class SlotResidual(nn.Module):
@@ -122,7 +122,7 @@ class SlotResidual(nn.Module):
             return x + y
         if fused(x, self.manifold):
             return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, self.manifold.c)  # type: ignore[arg-type]
-        return (self.scale * self.manifold.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
+        return (self.scale * self.manifold.slots.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
 
 
 def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) -> tuple[Tensor, Tensor]:

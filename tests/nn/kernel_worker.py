@@ -53,13 +53,13 @@ def as_near(fast: list[Tensor], slow: list[Tensor], truth: list[Tensor], eps: fl
 
 def norm(dtype: torch.dtype, atol: float) -> None:
     def slow(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        s = L.space(x.float())
+        s = L.slots.space(x.float())
         mean = s.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
-        return L.reading(s * (mean + 1e-6).rsqrt() * weight).to(x.dtype), L.space(x)
+        return L.slots.reading(s * (mean + 1e-6).rsqrt() * weight).to(x.dtype), L.slots.space(x)
 
     def fast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         out, same = kernels.norm(x, weight, C, 1e-6)
-        return out, L.space(same)
+        return out, L.slots.space(same)
 
     agree(fast, slow, [random(3, 5, 24, dtype=dtype), random(24, seed=1)], atol)
 
@@ -71,7 +71,7 @@ def residual(dtype: torch.dtype, atol: float) -> None:
         x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
         agree(
             lambda x, y, w: kernels.residual(x, y, w, 7.0, C),
-            lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype),
+            lambda x, y, w: (7.0 * L.slots.join([(x, 1.0), (y, w)])).to(x.dtype),
             [x, y, w],
             7 * atol,
         )
@@ -81,9 +81,9 @@ def residual_norm(dtype: torch.dtype, atol: float) -> None:
     w = torch.tensor([0.8], device=DEVICE, requires_grad=True)
 
     def slow(x: Tensor, y: Tensor, w: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        joined = 7.0 * L.join([(x, 1.0), (y, w)])
+        joined = 7.0 * L.slots.join([(x, 1.0), (y, w)])
         mean = joined.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
-        return L.reading(joined * (mean + 1e-6).rsqrt() * weight).to(x.dtype), joined.to(x.dtype)
+        return L.slots.reading(joined * (mean + 1e-6).rsqrt() * weight).to(x.dtype), joined.to(x.dtype)
 
     for size in (0.1, 2.0):
         x, y = ((size * random(2, 4, 20, seed=s)).detach().to(dtype).requires_grad_() for s in (1, 2))
@@ -96,7 +96,7 @@ def gate(dtype: torch.dtype, atol: float) -> None:
     def slow(joint: Tensor, factor: Tensor) -> Tensor:
         g, u = joint.float().chunk(2, -1)
         s = factor.unsqueeze(-1)
-        return L.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
+        return L.slots.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
 
     joint = random(6, 40, dtype=dtype, seed=2)
     agree(lambda j, f: kernels.gate(j, f, C), slow, [joint, factor], atol)
@@ -111,17 +111,17 @@ def heads(dtype: torch.dtype, atol: float) -> None:
         full, part = rotary_angles(p, 16, 100.0, still=1), rotary_angles(p, 6, 100.0)
         agree(
             lambda u, s, a=full: kernels.heads(u[..., 2:18], a, s, True, 0, C),
-            lambda u, s, a=full: L.heads(rotate(u[..., 2:18], a), s, query=True),
+            lambda u, s, a=full: L.slots.heads(rotate(u[..., 2:18], a), s, query=True),
             [wide, scale],
             atol,
         )
         agree(
             lambda u, a=part: kernels.heads(u[..., :16], a, None, False, 10, C),
-            lambda u, a=part: L.heads(torch.cat((u[..., :10], rotate(u[..., 10:16], a)), -1)),
+            lambda u, a=part: L.slots.heads(torch.cat((u[..., :10], rotate(u[..., 10:16], a)), -1)),
             [wide],
             atol,
         )
-    agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.heads(u), [wide], atol)
+    agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.slots.heads(u), [wide], atol)
 
 
 def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
@@ -131,7 +131,7 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
     def slow(u: Tensor, s: Tensor, angles: Angles | None) -> tuple[Tensor, ...]:
         q, k, v = u.unflatten(-1, (3, 3, 16)).unbind(2)
         q, k = (q, k) if angles is None else (rotate(q, angles), rotate(k, angles))
-        return L.heads(q, s, query=True), L.heads(k), L.heads(v)
+        return L.slots.heads(q, s, query=True), L.slots.heads(k), L.slots.heads(v)
 
     for angles in (
         None,
@@ -149,7 +149,7 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
 def keys_values(dtype: torch.dtype, atol: float) -> None:
     def slow(kv: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         k, v = kv.split((10, 8), -1)
-        return L.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.heads(v)
+        return L.slots.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.slots.heads(v)
 
     agree(
         lambda kv, key: kernels.keys_values(kv, key, 10, C),
@@ -160,10 +160,10 @@ def keys_values(dtype: torch.dtype, atol: float) -> None:
 
 
 def centre(dtype: torch.dtype, atol: float) -> None:
-    points = L.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
+    points = L.slots.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
     weights = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(DEVICE).softmax(-1)
     z = (weights @ points).to(dtype).transpose(1, 2).requires_grad_()  # (B, T, H, n), strided
-    agree(lambda z: kernels.centre(z, C), L.centre, [z], atol)
+    agree(lambda z: kernels.centre(z, C), L.slots.centre, [z], atol)
 
 
 def mixture(dtype: torch.dtype, atol: float) -> None:
@@ -183,7 +183,7 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
         if shared is not None:
             every = shared.float() if shared_factor is None else shared.float() / shared_factor.view(-1, 1, 1)
             parts += [(s, 1.0) for s in every.unbind(0)]
-        return (3.0 * L.join(parts)).to(y.dtype)
+        return (3.0 * L.slots.join(parts)).to(y.dtype)
 
     def fast(
         y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None

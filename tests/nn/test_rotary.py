@@ -90,7 +90,7 @@ def test_attention_learns_to_look_at_itself_or_a_fixed_way_back(offset):
     losses = []
     for _ in range(500):
         mark = torch.randn(8, 16, 1)
-        x = attention.manifold.reading(
+        x = attention.manifold.slots.reading(
             torch.cat((torch.zeros(8, 16, 1), 3 * torch.ones(8, 16, 1), mark * value[:30] / 4), -1)
         )
         wanted = torch.zeros_like(mark)

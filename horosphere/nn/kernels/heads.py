@@ -16,7 +16,7 @@ from horosphere.nn.once import once
 
 @triton.jit
 def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What brings a point onto its rounded time (`Lorentz.heads`)."""
+    """What brings a point onto its rounded time (`LorentzSlots.heads`)."""
     rounded = (scale * time).to(dtype).to(tl.float32) / scale
     fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
     return tl.where(C * r2 > 1.0, fit, 1.0)
