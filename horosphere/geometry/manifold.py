@@ -1,6 +1,6 @@
 """What every geometry offers. One convention everywhere: c > 0, sectional curvature -c; flat space has c = 0.
 
-Plain tensors in, plain tensors out. A point is (..., d), a tangent vector too; functions broadcast over the leading axes.
+Plain tensors in, plain tensors out. Points and tangent vectors are (..., d); functions broadcast over the leading axes.
 bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
 """
 
@@ -30,17 +30,18 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         first = tensors[0]
-        if first.device.type != "meta" and torch.is_autocast_enabled(
-            first.device.type
-        ):  # meta has no autocast to ask for
-            with torch.autocast(first.device.type, enabled=False):
+        device = first.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):  # meta has no autocast to ask for
+            with torch.autocast(device, enabled=False):
                 return wrapper(*args, **kwargs)
         if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
             return method(*args, **kwargs)
         up: list[Any] = [a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for a in args]
         up_named = {k: a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for k, a in kwargs.items()}
         out: Any = method(*up, **up_named)  # type: ignore[arg-type]
-        return tuple(o.to(first.dtype) for o in out) if isinstance(out, tuple) else out.to(first.dtype)  # type: ignore[return-value]
+        if isinstance(out, tuple):
+            return tuple(o.to(first.dtype) for o in out)  # type: ignore[return-value]
+        return out.to(first.dtype)
 
     return wrapper
 
@@ -67,7 +68,7 @@ class Manifold(nn.Module, ABC):
         """Tangent vector at the origin that reaches x.   (..., d) -> (..., d)"""
 
     def lift(self, v: Tensor) -> Tensor:
-        """exp0 of a vector given in an orthonormal frame: the point lies |v| from the origin in every geometry."""
+        """exp0 of a vector in an orthonormal frame: in every geometry the point lies |v| from the origin."""
         return self.exp0(v)
 
     def lower(self, x: Tensor) -> Tensor:
@@ -89,7 +90,7 @@ class Manifold(nn.Module, ABC):
         """Geodesic flow: position and velocity after time t from x with velocity v."""
 
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
-        """`flow` in place, without gradient: what a step of an optimizer does to a point and its momentum."""
+        """`flow` in place, without gradient: how an optimizer moves a point x and its momentum v."""
         moved, carried = self.flow(x, v, t)
         x.copy_(moved)
         v.copy_(carried)
@@ -117,13 +118,16 @@ class Manifold(nn.Module, ABC):
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         """All distances by one matrix product.   (..., N, d), (..., M, d) -> (..., N, M)
 
-        The product has a noise floor of about cosh(√c r)·√(2ε) at radius r: right for logits and statistics; compare near neighbours
-        in fp64 or with `dist`.
+        At radius r the product has noise of about cosh(√c r)·√(2ε). That is right for logits and statistics; compare
+        near neighbours in fp64 or with `dist`.
         """
 
     @abstractmethod
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
-        """The most that `pairwise` may report for a pair this far apart, noise included.   (N, d), (M, d), (N,) -> (N,)"""
+        """The most that `pairwise` may report for pairs at this distance, noise included.
+
+        (N, d), (M, d), (N,) -> (N,)
+        """
 
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:
@@ -147,12 +151,14 @@ class Manifold(nn.Module, ABC):
 
     @abstractmethod
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        """Riemannian gradient from the gradient g autograd gives for the stored coordinates: metric⁻¹ g."""
+        """Riemannian gradient metric⁻¹ g, from the gradient g that autograd gives for the stored coordinates."""
 
     @abstractmethod
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
-        """|r|² of r = rgrad(x, g), which is g·r, as Adam's second moment keeps it: one number a point (..., 1) where coordinates have no
-        meaning of their own, one a coordinate (..., d) in flat space."""
+        """|r|² = g·r of r = rgrad(x, g), as Adam's second moment keeps it.   (..., d), (..., d) -> (..., 1) or (..., d)
+
+        One number a point where coordinates have no meaning of their own; one a coordinate in flat space.
+        """
 
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -160,25 +166,28 @@ class Manifold(nn.Module, ABC):
 
     @abstractmethod
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-        """What a residual connection is: x + weight·y in flat space, on a curved one the centroid of x and weight·y. weight: (..., 1)"""
+        """A residual connection: x + weight·y in flat space, elsewhere the centroid of x and weight·y.
+
+        weight: a number or (..., 1).
+        """
 
     # -- symmetry ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
-        """The isometry without rotation that takes the origin to `by`. Undone by `translate(·, -by)`."""
+        """The isometry without rotation that takes the origin to `by`. `translate(·, -by)` undoes it."""
 
     # -- coordinates for layers --------------------------------------------------------------------------------------
 
-    ambient_extra = 0
+    ambient_extra = 0  # how many times `ambient` gives
 
     @abstractmethod
     def ambient(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What a linear map multiplies: coordinates (..., d) that range over all of R^d, and the time (..., 1) where there is one."""
+        """What a linear map multiplies: free coordinates (..., d), any vector of R^d; and the time (..., 1), if any."""
 
     @abstractmethod
     def point(self, u: Tensor) -> Tensor:
-        """The point with free coordinates u: any vector of R^d is one. Inverse of `ambient(x)[0]`."""
+        """The point with free coordinates u. Inverse of `ambient(x)[0]`.   (..., d) -> (..., d)"""
 
     @property
     def slots(self) -> "Slots":
@@ -204,7 +213,7 @@ LOG_BOUND = math.log(100.0)
 
 
 def learned_curvature(c0: Tensor, log_ratio: Tensor) -> Tensor:
-    """c₀·exp(bounded log_ratio): positive, exactly c₀ at 0, within 1/100 … 100 of c₀; fp32 also in a bf16 model."""
+    """c₀·exp(bounded log_ratio): c₀ at log_ratio = 0, always between c₀/100 and 100 c₀; fp32 also in a bf16 model."""
     ratio = log_ratio.float() if log_ratio.dtype in HALF else log_ratio
     return c0.to(ratio.dtype) * (LOG_BOUND * (ratio / LOG_BOUND).tanh()).exp()
 
@@ -218,9 +227,8 @@ class Curved(Manifold):
         super().__init__()
         if not 0 < c < math.inf:
             raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
-        self._fixed_c = repr(
-            float(c)
-        )  # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
+        # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
+        self._fixed_c = repr(float(c))
         self.learn = learn
         if learn:
             self.register_buffer("c0", torch.full((1,), float(c)))

@@ -1,6 +1,7 @@
 """Exact isometries between the models of hyperbolic space, all through the hyperboloid.   (..., d) -> (..., d)
 
-Klein's ball has radius 1/√c. The half-space {y : y_d > 0} carries the metric |dy|²/(c y_d²), its origin (0, …, 0, 1) is the origin of the others.
+Klein's ball has radius 1/√c. The half-space {y : y_d > 0} carries the metric |dy|²/(c y_d²); its point (0, …, 0, 1) is
+the origin of the other models.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The wrapped normal distribution: a Gaussian in the tangent space at the origin, carried to the mean, wrapped onto the manifold."""
+"""The wrapped normal distribution: a Gaussian at the origin, wrapped onto the manifold and carried to the mean."""
 
 import math
 
@@ -19,10 +19,9 @@ class WrappedNormal:
 
     def rsample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
         """Points (*shape, ..., d), differentiable in mean and std."""
-        noise = torch.randn(
-            *shape, *self.mean.shape, generator=generator, dtype=self.mean.dtype, device=self.mean.device
-        )
-        return self.manifold.translate(self.manifold.lift(self.std * noise), self.mean)
+        mean = self.mean
+        noise = torch.randn(*shape, *mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return self.manifold.translate(self.manifold.lift(self.std * noise), mean)
 
     def sample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
         with torch.no_grad():
