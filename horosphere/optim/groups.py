@@ -12,18 +12,17 @@ NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) -> list[dict[str, Any]]:
     """Parameter groups for `RiemannianSGD` and `RiemannianAdam`; `options` (lr, betas, …) go into every group.
 
-    - points: what a module lists in `point_parameters` lies on its `manifold`; one group a manifold, never decayed.
+    - points: what a module lists in `point_parameters` lies on its `manifold`. One group a manifold, never decayed.
     - decayed: matrices.
-    - left alone: vectors and scalars (biases, norms, scales), everything of a norm or a manifold (curvature), any name ending in "bias",
-      and tables with sparse gradients.
+    - left alone: vectors and scalars, whatever a norm or a manifold owns (curvature), names that end in "bias", and
+      tables with sparse gradients.
     """
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []
     owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
-    owned.sort(
-        key=lambda o: not _is_point(o[0], o[1])
-    )  # points first: a table tied to a head is a table, whichever the model lists first
+    # points first: a table tied to a head is a table, whichever of the two the model lists first
+    owned.sort(key=lambda entry: not _is_point(entry[0], entry[1]))
     seen: set[int] = set()
     for module, name, p in owned:
         if id(p) in seen:
@@ -31,12 +30,7 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
         seen.add(id(p))
         if _is_point(module, name):
             points.setdefault(module.manifold, []).append(p)  # type: ignore[arg-type]
-        elif (
-            p.ndim < 2
-            or name.endswith("bias")
-            or isinstance(module, (*NORMS, Manifold))
-            or getattr(module, "sparse", False)
-        ):
+        elif _left_alone(module, name, p):
             alone.append(p)
         else:
             decayed.append(p)
@@ -50,3 +44,8 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
 
 def _is_point(module: nn.Module, name: str) -> bool:
     return name in getattr(module, "point_parameters", ()) and not module.manifold.flat  # type: ignore[union-attr]
+
+
+def _left_alone(module: nn.Module, name: str, p: nn.Parameter) -> bool:
+    vector_or_bias = p.ndim < 2 or name.endswith("bias")
+    return vector_or_bias or isinstance(module, (*NORMS, Manifold)) or getattr(module, "sparse", False)
