@@ -8,7 +8,10 @@ from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
 
 class SwiGLU(nn.Module):
-    """W_d (silu(W_g x) · W_u x) on slots; on the hyperboloid W_d reads the time of the product as well.   (..., dim) -> (..., dim)"""
+    """W_d (silu(W_g x) · W_u x) on slots.   (..., dim) -> (..., dim)
+
+    On the hyperboloid W_d reads the time of the gated product as well.
+    """
 
     def __init__(self, dim: int, inner: int, manifold: Manifold):
         super().__init__()

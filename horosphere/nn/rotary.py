@@ -1,4 +1,4 @@
-"""Rotary positions. On the hyperboloid (HoPE) they turn the space part and leave the time as it is: a rotation is an isometry."""
+"""Rotary positions. On the hyperboloid (HoPE) they turn the space part and keep the time: rotations are isometries."""
 
 import torch
 from torch import Tensor
@@ -11,8 +11,9 @@ def rotary_angles(
 ) -> Angles:
     """cos and ±sin of position · frequency, for `rotate`.   (B, T) -> 2 x (B, T, 1, dim)
 
-    Slots i and i + dim/2 are one plane; the first `still` planes do not turn (slot 0 holds the time), the others have the frequencies
-    theta^(-j/n), j = 0 … n-1. Computed at each call: a buffer outside the state dict would not survive loading on the meta device.
+    Slots i and i + dim/2 are one plane. The first `still` planes do not turn, because slot 0 holds the time.
+    The other n planes have the frequencies theta^(-j/n), j = 0 … n-1.
+    Computed at each call: a buffer outside the state dict would not survive loading on the meta device.
     """
     turning = dim // 2 - still
     if dim % 2 or turning < 1:
@@ -25,7 +26,7 @@ def rotary_angles(
 
 
 def rotate(x: Tensor, angles: Angles | None) -> Tensor:
-    """Each plane turned by its angle; without angles as it was.   (B, T, H, dim) -> (B, T, H, dim)"""
+    """Turn each plane by its angle; without angles, x as it was.   (B, T, H, dim) -> (B, T, H, dim)"""
     if angles is None:
         return x
     cos, sin = angles
