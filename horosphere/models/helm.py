@@ -29,6 +29,7 @@ from horosphere.nn import (
     Embedding,
     Experts,
     LatentAttention,
+    LatentSizes,
     MixtureOfExperts,
     Router,
     SlotLinear,
@@ -139,14 +140,14 @@ class HelmBlock(GradientCheckpointingLayer):
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
-            sizes = (
-                config.q_lora_rank,
-                config.kv_lora_rank,
-                config.qk_nope_head_dim,
-                config.qk_rope_head_dim,
-                config.v_head_dim,
+            sizes = LatentSizes(
+                q_latent=config.q_lora_rank,
+                kv_latent=config.kv_lora_rank,
+                nope=config.qk_nope_head_dim,
+                rope=config.qk_rope_head_dim,
+                value=config.v_head_dim,
             )
-            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *sizes, layer)
+            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
         self.attention_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
-"""Run by test_kernels.py under TRITON_INTERPRET=1: the kernels on the CPU against their torch forms. Also run as it is on a GPU."""
+"""The kernels against their torch forms: run by test_kernels.py under TRITON_INTERPRET=1, and as it is on a GPU."""
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch.testing import assert_close
 
 from horosphere.geometry import Lorentz
 from horosphere.nn import clustering, kernels
+from horosphere.nn.clustering import ClusterSizes
 from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,7 +49,7 @@ def value_and_gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def as_near(fast: list[Tensor], slow: list[Tensor], truth: list[Tensor], eps: float) -> None:
-    """|fast - truth| is not much more than |slow - truth|. A single number may be right by luck, so it has a few eps beside."""
+    """|fast - truth| is not much more than |slow - truth|; a few eps more, as one number may be right by luck."""
     for x, y, z in zip(fast, slow, truth, strict=True):
         assert (x - z).norm() <= 1.5 * (y - z).norm() + (8 if z.numel() == 1 else 0.25) * eps * z.norm()
 
@@ -195,66 +198,40 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
 
 
 def clusters(dtype: torch.dtype, atol: float) -> None:
-    """Through the layer: the map with and without the kernel, and all gradients. Windows of one chunk of patches and of several.
+    """Through the layer: the map with and without the kernel, and all gradients; windows of one chunk and of several.
 
-    In half precision the layer's own rounding is as large as a tolerance would have to be: there the kernel must be as near to fp32 as torch is.
+    In half precision the layer's own rounding is as large as a tolerance would have to be. There the kernel must be as
+    near to fp32 as torch is.
     """
     if dtype == torch.bfloat16:
         clusters(torch.float16, atol)
         if DEVICE == "cpu":
             return  # the interpreter cannot multiply bf16
     clustering.kernels = kernels  # type: ignore[attr-defined]
-    shapes = [
-        {"heads": 2, "width": 16, "size": 8, "windows": 2, "centres": 4, "window_centres": 1},
-        {"heads": 1, "width": 24, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, "shift": True},
-        {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
-        {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
-        {"heads": 1, "width": 16, "size": 7, "windows": 1, "centres": 16, "window_centres": 0},  # cells that overlap
-        {
-            "heads": 1,
-            "width": 16,
-            "size": 10,
-            "windows": 2,
-            "centres": 4,
-            "window_centres": 4,
-        },  # and with a window level beside them
-        {
-            "heads": 1,
-            "width": 16,
-            "size": 9,
-            "windows": 4,
-            "centres": 4,
-            "window_centres": 4,
-        },  # windows that reach beyond the map, some wholly
-        {"heads": 1, "width": 16, "size": 9, "windows": 2, "centres": 9, "window_centres": 0, "shift": True},
-        {
-            "heads": 2,
-            "width": 16,
-            "size": 17,
-            "windows": 1,
-            "centres": 4,
-            "window_centres": 0,
-            "position_bias": False,
-        },  # in chunks
-        {
-            "heads": 1,
-            "width": 40,
-            "size": 24,
-            "windows": 2,
-            "centres": 9,
-            "window_centres": 1,
-        },  # the same on a map of another shape, not cut evenly
+    one = ClusterSizes(heads=1, head_width=16, map_size=14, windows=1, patch_centres=4, window_centres=0)
+    cases: list[tuple[ClusterSizes, dict[str, Any]]] = [
+        (replace(one, heads=2, map_size=8, windows=2, window_centres=1), {}),
+        (replace(one, head_width=24, map_size=6, windows=3, window_centres=4), {"shift": True}),
+        (replace(one, head_width=8, patch_centres=49), {"position_bias": False}),
+        (replace(one, patch_centres=49, window_centres=1), {}),
+        # cells that overlap; and with a window level beside them
+        (replace(one, map_size=7, patch_centres=16), {}),
+        (replace(one, map_size=10, windows=2, window_centres=4), {}),
+        # windows that reach beyond the map, some wholly
+        (replace(one, map_size=9, windows=4, window_centres=4), {}),
+        (replace(one, map_size=9, windows=2, patch_centres=9), {"shift": True}),
+        # in chunks; and on a map of another shape, not cut evenly
+        (replace(one, heads=2, map_size=17), {"position_bias": False}),
+        (replace(one, head_width=40, map_size=24, windows=2, patch_centres=9, window_centres=1), {}),
     ]
-    for shape in shapes:
+    for sizes, options in cases:
         torch.manual_seed(0)
-        mixer = clustering.ClusterMixer(6, **shape)  # type: ignore[arg-type]
+        mixer = clustering.ClusterMixer(6, sizes, **options)
         with torch.no_grad():
-            for p in mixer.parameters():
-                p += 0.5 * torch.randn_like(
-                    p
-                )  # on the CPU: the same everywhere, and no gradient of a scale is a sum that comes to nothing
+            for p in mixer.parameters():  # on the CPU: the same everywhere. And no gradient of a scale sums to nothing
+                p += 0.5 * torch.randn_like(p)
         mixer = mixer.to(DEVICE)
-        x = random(2, shape["size"], 31 if shape["size"] == 24 else shape["size"], 6)
+        x = random(2, sizes.map_size, 31 if sizes.map_size == 24 else sizes.map_size, 6)
         inputs = [x, *mixer.parameters()]
 
         def run(
@@ -267,10 +244,11 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         if dtype == torch.float32:
             agree(lambda *_, run=run: run(True), lambda *_, run=run: run(False), inputs, 2 * atol)
         else:
-            found = [value_and_gradients(run(*how), inputs) for how in ((True,), (False,), (False, torch.float32))]
-            as_near(*found, torch.finfo(dtype).eps)
+            forms = ((True,), (False,), (False, torch.float32))
+            fast, slow, truth = (value_and_gradients(run(*form), inputs) for form in forms)
+            as_near(fast, slow, truth, torch.finfo(dtype).eps)
             with torch.no_grad():
-                assert torch.equal(run(True).float(), found[0][0])
+                assert torch.equal(run(True).float(), fast[0])
 
 
 def twice(dtype: torch.dtype, atol: float) -> None:

@@ -58,7 +58,7 @@ def test_ball_and_hyperboloid_are_the_same_map(kind, c):
 @curved
 @kinds
 def test_gradients_of_input_weights_and_curvature(kind, name):
-    """gradcheck in fp64, and every parameter has a part in the output: a learned curvature too, but in a norm of free coordinates."""
+    """gradcheck in fp64. Every parameter takes part; a learned curvature not in a norm of free coordinates."""
     m = manifold(name, 0.7, learn=True)
     module = layer(kind, m)
     x = points(m, 3, std=0.7).detach().requires_grad_()
