@@ -24,8 +24,8 @@ def manifold(name: str, c: float, learn: bool = False) -> Manifold:
     if name == "euclidean":
         return Euclidean()
     if name == "product":
-        parts = (Lorentz(c, learn), DIM // 3), (Poincare(c, learn), DIM // 3), (Euclidean(), DIM // 3)
-        return Product(*parts, weights=(1.0, 2.0, 0.5))
+        factors = (Lorentz(c, learn), DIM // 3), (Poincare(c, learn), DIM // 3), (Euclidean(), DIM // 3)
+        return Product(*factors, weights=(1.0, 2.0, 0.5))
     return {"lorentz": Lorentz, "poincare": Poincare}[name](c, learn)
 
 

@@ -182,11 +182,11 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     ) -> Tensor:
         rows = y.float()[place].view(tokens, active, n)
         rows = rows if factor is None else rows / factor.unsqueeze(-1)
-        parts = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
+        weighted = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
         if shared is not None:
             every = shared.float() if shared_factor is None else shared.float() / shared_factor.view(-1, 1, 1)
-            parts += [(s, 1.0) for s in every.unbind(0)]
-        return (3.0 * L.slots.join(parts)).to(y.dtype)
+            weighted += [(s, 1.0) for s in every.unbind(0)]
+        return (3.0 * L.slots.join(weighted)).to(y.dtype)
 
     def fast(
         y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None

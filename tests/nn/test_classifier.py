@@ -77,9 +77,9 @@ def test_without_curvature_it_is_a_linear_head(name):
 
 def test_a_products_logits_add_up():
     m, x, (w, b) = manifold("product"), points(manifold("product")), weights()
-    parts = zip(m.split(x), m.split(w), m.factors, strict=True)
+    by_factor = zip(m.split(x), m.split(w), m.factors, strict=True)
     torch.testing.assert_close(
-        hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in parts)
+        hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in by_factor)
     )
 
 

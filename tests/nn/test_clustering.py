@@ -120,11 +120,11 @@ def test_clip_keeps_short_vectors_and_the_direction_of_long_ones():
 @pytest.mark.parametrize("size", [(6, 6), (7, 11)])
 @pytest.mark.parametrize("assignment", ["soft", "hard"])
 def test_assignments_sum_to_one_over_centres(assignment, size):
-    _, found = mixer(assignment=assignment).mix(image(*size))
-    assert found.patch.shape == (2, 2, 4, *size)
-    assert found.window is not None
-    assert found.window.shape == (2, 2, 4, 3, 3)
-    for a in (found.patch, found.window):
+    _, assignments = mixer(assignment=assignment).mix(image(*size))
+    assert assignments.patch.shape == (2, 2, 4, *size)
+    assert assignments.window is not None
+    assert assignments.window.shape == (2, 2, 4, 3, 3)
+    for a in (assignments.patch, assignments.window):
         assert_close(a.sum(2), torch.ones_like(a.sum(2)))
         assert (a >= 0).all()
         if assignment == "hard":
@@ -181,9 +181,9 @@ def test_the_norm_written_out_is_torchs(size, windows):
     near = torch.randn(2, *size, 3, dtype=torch.float64, requires_grad=True)
     inputs = [*norm.parameters(), near, *([far] if far is not None else [])]
     weights = torch.randn(2, *size, norm.num_channels, dtype=torch.float64)
-    found, expected = together(*norm.written_out(near, far)), norm(near, far)
-    assert_close(found, expected)
-    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
+    apart, expected = together(*norm.written_out(near, far)), norm(near, far)
+    assert_close(apart, expected)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (apart, expected)), strict=True):
         assert_close(a, b)
 
 
@@ -217,9 +217,9 @@ def test_read_apart_is_the_formula(size, window_centres, shift, monkeypatch):
     monkeypatch.setattr(
         m.fc, "forward", None if window_centres else m.fc.forward
     )  # the formula's product, not to be used
-    found = m(x)
-    assert_close(found, expected)
-    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
+    mixed = m(x)
+    assert_close(mixed, expected)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (mixed, expected)), strict=True):
         assert_close(a, b)
 
 
@@ -298,10 +298,10 @@ def test_bf16_stays_near_fp32_and_windows_are_clustered_in_fp32():
     m, x = mixer(shake=0.2, head_width=8).float(), image(6, 9).float()
     exact = m(x)
     with torch.autocast("cpu", torch.bfloat16):
-        rough, found = m.mix(x)
-    assert found.window is not None
-    assert rough.dtype == found.patch.dtype == torch.bfloat16
-    assert found.window.dtype == torch.float32
+        rough, assignments = m.mix(x)
+    assert assignments.window is not None
+    assert rough.dtype == assignments.patch.dtype == torch.bfloat16
+    assert assignments.window.dtype == torch.float32
     assert (rough - exact).norm() < 0.03 * exact.norm()
     assert (m.bfloat16()(x.bfloat16()) - exact).norm() < 0.05 * exact.norm()
 
