@@ -20,6 +20,12 @@ def half_aperture(x: Tensor, manifold: Manifold, k: float = APERTURE) -> Tensor:
     """Half the angle by which the cone at x opens.   (..., d) -> (...)
 
     asin(2k/(√c|x|)) for x on the hyperboloid, asin(k/|x|) in flat space; π/2 near the origin, where no cone closes.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> x = L.exp0(torch.tensor([[0.1, 0.0], [1.0, 0.0], [3.0, 0.0]]))
+    >>> half_aperture(x, L).round(decimals=3)  # cones narrow as points move out
+    tensor([1.5710, 0.1710, 0.0200])
     """
     space, time = _coordinates(x, manifold)
     length = safe_sqrt(sq(space))
@@ -34,6 +40,12 @@ def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
 
     atan2 of the part of y across x and the part along the ray, √c (x_t y·x̂ - |x| y_t). acos would lose half the digits
     near 0 and π. The angle is undefined at x = 0 and at y = x; it is 0 there.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> x, y = L.exp0(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))  # y lies behind x: x entails y, y does not entail x
+    >>> exterior_angle(x, y, L) <= half_aperture(x, L), exterior_angle(y, x, L) <= half_aperture(y, L)
+    (tensor(True), tensor(False))
     """
     (x, xt), (y, yt) = _coordinates(x, manifold), _coordinates(y, manifold)
     length2 = sq(x)

@@ -9,7 +9,12 @@ from horosphere.geometry.slots import FlatSlots
 
 
 class Euclidean(Manifold):
-    """R^d with its usual metric."""
+    """R^d with its usual metric.
+
+    >>> E, x, y = Euclidean(), torch.zeros(2), torch.tensor([3.0, 4.0])
+    >>> E.dist(x, y), E.exp(x, y), E.midpoint(torch.stack((x, y)))
+    (tensor(5.), tensor([3., 4.]), tensor([1.5000, 2.0000]))
+    """
 
     flat = True
     per_coordinate = True

@@ -30,11 +30,22 @@ from horosphere.geometry.slots import LorentzSlots
 
 
 class Lorentz(Curved):
-    """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid."""
+    """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid.
+
+    >>> L = Lorentz(c=1.0)  # Lorentz(c=1.0, learn=True) learns the curvature
+    >>> x, y = L.exp0(torch.tensor([[3.0, 4.0], [3.0, -4.0]]))
+    >>> L.dist(x, y).round(decimals=2), L.dist0(L.midpoint(torch.stack((x, y)))).round(decimals=2)
+    (tensor(9.5500), tensor(0.6900))
+    """
 
     @full_precision
     def time(self, x: Tensor) -> Tensor:
-        """√(1/c + |x|²).   (..., d) -> (..., 1)"""
+        """√(1/c + |x|²).   (..., d) -> (..., 1)
+
+        >>> Lorentz(c=1.0).time(torch.tensor([[0.0, 0.0], [0.0, 0.75]]))
+        tensor([[1.0000],
+                [1.2500]])
+        """
         return (1 / self.c + sq(x)).sqrt()
 
     @full_precision

@@ -47,7 +47,15 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Manifold(nn.Module, ABC):
-    """A geometry with an origin. A module, so that a learned curvature is found by `model.parameters()`."""
+    """A geometry with an origin. A module, so that a learned curvature is found by `model.parameters()`.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> v, w = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 3.0])
+    >>> for m in (Euclidean(), Lorentz(c=1.0)):  # the same lines in any geometry
+    ...     print(f"{m.dist(m.lift(v), m.lift(w)):.2f}")
+    4.24
+    5.31
+    """
 
     flat = False
     per_coordinate = False  # whether `component_sqnorm` tells coordinates apart
@@ -55,64 +63,152 @@ class Manifold(nn.Module, ABC):
     @property
     @abstractmethod
     def c(self) -> float | Tensor:
-        """Minus the sectional curvature: a float when fixed, a tensor of shape (1,) when learned."""
+        """Minus the sectional curvature: a float when fixed, a tensor of shape (1,) when learned.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz(c=0.5).c
+        0.5
+        >>> Lorentz(c=0.5, learn=True).c.shape
+        torch.Size([1])
+        """
 
     # -- maps at the origin ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def exp0(self, v: Tensor) -> Tensor:
-        """Point reached from the origin along v after unit time.   (..., d) -> (..., d)"""
+        """Point reached from the origin along v after unit time.   (..., d) -> (..., d)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, v = Lorentz(), torch.tensor([3.0, 4.0])
+        >>> L.dist0(L.exp0(v)).round(decimals=3)  # as far as v is long
+        tensor(5.)
+        """
 
     @abstractmethod
     def log0(self, x: Tensor) -> Tensor:
-        """Tangent vector at the origin that reaches x.   (..., d) -> (..., d)"""
+        """Tangent vector at the origin that reaches x.   (..., d) -> (..., d)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, v = Lorentz(), torch.tensor([3.0, 4.0])
+        >>> L.log0(L.exp0(v)).round(decimals=3)
+        tensor([3., 4.])
+        """
 
     def lift(self, v: Tensor) -> Tensor:
-        """exp0 of a vector in an orthonormal frame: in every geometry the point lies |v| from the origin."""
+        """exp0 of a vector in an orthonormal frame: in every geometry the point lies |v| from the origin.
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, v = Poincare(), torch.tensor([0.6, 0.8])
+        >>> P.dist0(P.lift(v)).round(decimals=3)
+        tensor(1.)
+        >>> P.dist0(P.exp0(v)).round(decimals=3)  # the ball's metric at the origin is 4|dx|²
+        tensor(2.)
+        """
         return self.exp0(v)
 
     def lower(self, x: Tensor) -> Tensor:
-        """Inverse of `lift`: coordinates of length dist0(x)."""
+        """Inverse of `lift`: coordinates of length dist0(x).
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, v = Poincare(), torch.tensor([0.5, 1.5])
+        >>> P.lower(P.lift(v)).round(decimals=3)
+        tensor([0.5000, 1.5000])
+        """
         return self.log0(x)
 
     # -- maps at any point -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
-        """Point reached from x along v after unit time."""
+        """Point reached from x along v after unit time.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, v = Lorentz(), torch.tensor([0.0, 2.0])
+        >>> x = L.exp0(torch.tensor([1.0, 0.0]))
+        >>> L.dist(x, L.exp(x, v)).round(decimals=3)  # as far as v is long at x
+        tensor(2.)
+        """
 
     @abstractmethod
     def log(self, x: Tensor, y: Tensor) -> Tensor:
-        """Tangent vector at x that reaches y."""
+        """Tangent vector at x that reaches y.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x, y = L.exp0(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> torch.allclose(L.exp(x, L.log(x, y)), y, atol=1e-5)
+        True
+        """
 
     @abstractmethod
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Geodesic flow: position and velocity after time t from x with velocity v."""
+        """Geodesic flow: position and velocity after time t from x with velocity v.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, x, v = Lorentz(), torch.zeros(2), torch.tensor([2.0, 0.0])
+        >>> y, w = L.flow(x, v, 0.5)  # half the way, at the same speed
+        >>> L.dist(x, y).round(decimals=3), L.norm(y, w).round(decimals=3)
+        (tensor(1.), tensor(2.))
+        """
 
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
-        """`flow` in place, without gradient: how an optimizer moves a point x and its momentum v."""
+        """`flow` in place, without gradient: how an optimizer moves a point x and its momentum v.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, x, v = Lorentz(), torch.zeros(2), torch.tensor([2.0, 0.0])
+        >>> L.flow_(x, v, 0.5)
+        >>> L.dist0(x).round(decimals=3), L.norm(x, v).round(decimals=3)
+        (tensor(1.), tensor(2.))
+        """
         moved, carried = self.flow(x, v, t)
         x.copy_(moved)
         v.copy_(carried)
 
     @abstractmethod
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Parallel transport of v from x to y along their geodesic."""
+        """Parallel transport of v from x to y along their geodesic.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, v = Lorentz(), torch.tensor([0.0, 2.0])
+        >>> x, y = L.exp0(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+        >>> L.norm(y, L.transport(v, x, y)).round(decimals=3)  # lengths stay what they were
+        tensor(2.)
+        """
 
     @full_precision
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
-        """Point at fraction t of the way from x to y; t broadcasts against (..., 1)."""
+        """Point at fraction t of the way from x to y; t broadcasts against (..., 1).
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x, y = L.exp0(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> (L.dist(x, L.geodesic(x, y, 0.25)) / L.dist(x, y)).round(decimals=3)
+        tensor(0.2500)
+        """
         return self.exp(x, t * self.log(x, y))
 
     # -- distances ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        """Geodesic distance.   (..., d), (..., d) -> (...)   Gradient 0 at x = y."""
+        """Geodesic distance.   (..., d), (..., d) -> (...)   Gradient 0 at x = y.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x, y = L.exp0(torch.tensor([[5.0, 0.0], [0.0, 5.0]]))
+        >>> L.dist(x, y).round(decimals=3)  # nearly 5 + 5: the shortest way leads past the origin, as in a tree
+        tensor(9.3070)
+        """
 
     @abstractmethod
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
-        """dist², smooth at x = y."""
+        """dist², smooth at x = y.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> L.sqdist(torch.zeros(2), L.exp0(torch.tensor([0.0, 3.0]))).round(decimals=3)
+        tensor(9.)
+        """
 
     @abstractmethod
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
@@ -120,6 +216,11 @@ class Manifold(nn.Module, ABC):
 
         At radius r the product has noise of about cosh(√c r)·√(2ε). That is right for logits and statistics; compare
         near neighbours in fp64 or with `dist`.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> L.pairwise(L.random(3, 5), L.random(4, 5)).shape
+        torch.Size([3, 4])
         """
 
     @abstractmethod
@@ -127,55 +228,120 @@ class Manifold(nn.Module, ABC):
         """The most that `pairwise` may report for pairs at this distance, noise included.
 
         (N, d), (M, d), (N,) -> (N,)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, x = Lorentz(), Lorentz().exp0(torch.eye(3))
+        >>> reach = L.pairwise_reach(x, x, torch.zeros(3))  # each point from itself
+        >>> bool((L.pairwise(x, x).diagonal() <= reach).all()), bool(reach.max() < 0.01)
+        (True, True)
         """
 
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:
-        """Distance from the origin.   (..., d) -> (...)"""
+        """Distance from the origin.   (..., d) -> (...)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> L.dist0(L.exp0(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))).round(decimals=3)
+        tensor([0., 5.])
+        """
         return safe_sqrt(sq(self.lower(x))).squeeze(-1)
 
     @abstractmethod
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
-        """Signed distance from x to the totally geodesic hyperplane through p with normal w at p.   (...)"""
+        """Signed distance from x to the totally geodesic hyperplane through p with normal w at p.   (...)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, w = Lorentz(), torch.tensor([1.0, 0.0])
+        >>> x = L.exp0(torch.tensor([[2.0, 0.0], [-2.0, 0.0]]))  # on both sides
+        >>> L.dist_to_hyperplane(x, torch.zeros(2), w).round(decimals=3)
+        tensor([ 2., -2.])
+        """
 
     # -- metric ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Riemannian inner product of tangent vectors at x.   (...)"""
+        """Riemannian inner product of tangent vectors at x.   (...)
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, u = Poincare(), torch.tensor([1.0, 0.0])
+        >>> x = torch.tensor([[0.0, 0.0], [0.5, 0.0]])
+        >>> P.inner(x, u, u).round(decimals=3)  # the same coordinates are longer towards the edge
+        tensor([4.0000, 7.1110])
+        """
 
     @full_precision
     def norm(self, x: Tensor, v: Tensor) -> Tensor:
-        """Riemannian length of v at x; gradient 0 at v = 0."""
+        """Riemannian length of v at x; gradient 0 at v = 0.
+
+        >>> from horosphere.geometry import Poincare
+        >>> Poincare().norm(torch.zeros(2), torch.tensor([3.0, 4.0])).round(decimals=3)
+        tensor(10.)
+        """
         return safe_sqrt(self.inner(x, v, v).clamp_min(0))  # a sum of squares: only rounding makes it negative
 
     @abstractmethod
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        """Riemannian gradient metric⁻¹ g, from the gradient g that autograd gives for the stored coordinates."""
+        """Riemannian gradient metric⁻¹ g, from the gradient g that autograd gives for the stored coordinates.
+
+        >>> from horosphere.geometry import Poincare
+        >>> Poincare().rgrad(torch.zeros(2), torch.tensor([4.0, 8.0]))  # metric 4 at the origin
+        tensor([1., 2.])
+        """
 
     @abstractmethod
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
         """|r|² = g·r of r = rgrad(x, g), as Adam's second moment keeps it.   (..., d), (..., d) -> (..., 1) or (..., d)
 
         One number a point where coordinates have no meaning of their own; one a coordinate in flat space.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> g = torch.tensor([3.0, 4.0])
+        >>> Lorentz().component_sqnorm(g, g), Euclidean().component_sqnorm(g, g)
+        (tensor([25.]), tensor([ 9., 16.]))
         """
 
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)"""
+        """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x = L.exp0(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+        >>> L.dist0(L.midpoint(x)).round(decimals=3)
+        tensor(1.)
+        >>> L.dist0(L.midpoint(x, weights=torch.tensor([1.0, 3.0]))).round(decimals=3)
+        tensor(1.4010)
+        """
 
     @abstractmethod
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         """A residual connection: x + weight·y in flat space, elsewhere the centroid of x and weight·y.
 
         weight: a number or (..., 1).
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x, y = L.exp0(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+        >>> torch.allclose(L.add(x, y), L.geodesic(x, y, 0.5))
+        True
         """
 
     # -- symmetry ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
-        """The isometry without rotation that takes the origin to `by`. `translate(·, -by)` undoes it."""
+        """The isometry without rotation that takes the origin to `by`. `translate(·, -by)` undoes it.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> x, by = L.exp0(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> torch.allclose(L.translate(torch.zeros(2), by), by)
+        True
+        >>> torch.allclose(L.translate(L.translate(x, by), -by), x, atol=1e-5)
+        True
+        """
 
     # -- coordinates for layers --------------------------------------------------------------------------------------
 
@@ -183,21 +349,42 @@ class Manifold(nn.Module, ABC):
 
     @abstractmethod
     def ambient(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What a linear map multiplies: free coordinates (..., d), any vector of R^d; and the time (..., 1), if any."""
+        """What a linear map multiplies: free coordinates (..., d), any vector of R^d; and the time (..., 1), if any.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().ambient(torch.tensor([0.0, 0.75]))  # time² = 1 + space²
+        (tensor([0.0000, 0.7500]), tensor([1.2500]))
+        """
 
     @abstractmethod
     def point(self, u: Tensor) -> Tensor:
-        """The point with free coordinates u. Inverse of `ambient(x)[0]`.   (..., d) -> (..., d)"""
+        """The point with free coordinates u. Inverse of `ambient(x)[0]`.   (..., d) -> (..., d)
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, u = Poincare(), torch.tensor([3.0, 4.0])  # outside the ball
+        >>> P.point(u).norm() < 1, P.ambient(P.point(u))[0].round(decimals=3)
+        (tensor(True), tensor([3., 4.]))
+        """
 
     @property
     def slots(self) -> "Slots":
-        """Points that carry their time in vectors of ordinary width, for deep stacks (`geometry/slots.py`)."""
+        """Points that carry their time in vectors of ordinary width, for deep stacks (`geometry/slots.py`).
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().slots.heads(torch.tensor([0.0, 0.0, 0.75]))  # slot 0 is for the time
+        tensor([1.2500, 0.0000, 0.7500])
+        """
         raise NotImplementedError(f"slots on {type(self).__name__}: use Lorentz or Euclidean")
 
     # -- randomness --------------------------------------------------------------------------------------------------
 
     def random(self, *shape: int, std: float = 1.0, generator: torch.Generator | None = None, **factory: Any) -> Tensor:
-        """Points of a wrapped normal at the origin: `lift` of a Gaussian with this std.   -> shape = (..., d)"""
+        """Points of a wrapped normal at the origin: `lift` of a Gaussian with this std.   -> shape = (..., d)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().random(2, 3, generator=torch.Generator().manual_seed(0)).shape
+        torch.Size([2, 3])
+        """
         return self.lift(std * torch.randn(*shape, generator=generator, **factory))
 
     @full_precision
@@ -205,6 +392,10 @@ class Manifold(nn.Module, ABC):
         """log of the volume by which `lift` stretches space at v.   (..., d) -> (...)
 
         (d - 1)·log(sinh(√c r)/(√c r)), r = |v|.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().log_volume(torch.tensor([1.0, 0.0])).exp().round(decimals=3)  # circles are sinh(1) times as long
+        tensor(1.1750)
         """
         return (v.shape[-1] - 1) * sinhc(self.c * sq(v)).log().squeeze(-1)
 

@@ -43,10 +43,20 @@ def makes_points(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Poincare(Curved):
-    """Hyperbolic space of curvature -c as a ball."""
+    """Hyperbolic space of curvature -c as a ball.
+
+    >>> P = Poincare(c=1.0)
+    >>> x = torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.99, 0.0]])
+    >>> P.dist0(x).round(decimals=3)  # the edge is infinitely far
+    tensor([0.0000, 2.9440, 5.2930])
+    """
 
     def max_radius(self, dtype: torch.dtype = torch.float32) -> float:
-        """Distance from the origin beyond which this chart holds no points of this dtype."""
+        """Distance from the origin beyond which this chart holds no points of this dtype.
+
+        >>> [round(Poincare().max_radius(dtype), 1) for dtype in (torch.bfloat16, torch.float32, torch.float64)]
+        [4.2, 15.2, 35.4]
+        """
         return math.log(1 / (2 * torch.finfo(dtype).eps)) / math.sqrt(torch.as_tensor(self.c).detach())
 
     @makes_points

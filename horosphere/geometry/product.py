@@ -14,6 +14,12 @@ class Product(Manifold):
     """Product((Lorentz(), 5), (Euclidean(), 3), weights=(1, 2)): metric Σ wᵢ gᵢ on 5 + 3 coordinates.
 
     Geodesics, transport and centroids are those of the factors. Weights scale lengths: dist² = Σ wᵢ distᵢ².
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> M = Product((Lorentz(), 2), (Euclidean(), 1))
+    >>> x, y = M.exp0(torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]]))
+    >>> M.dist(x, y).round(decimals=3)
+    tensor(5.)
     """
 
     def __init__(self, *factors: tuple[Manifold, int], weights: Sequence[float] | None = None):
@@ -37,10 +43,22 @@ class Product(Manifold):
 
     @property
     def dim(self) -> int:
+        """How many coordinates a point has.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> Product((Lorentz(), 2), (Euclidean(), 1)).dim
+        3
+        """
         return sum(self.dims)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(..., d) -> one (..., dᵢ) for each factor"""
+        """(..., d) -> one (..., dᵢ) for each factor
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> curved, flat = Product((Lorentz(), 2), (Euclidean(), 1)).split(torch.tensor([1.0, 2.0, 3.0]))
+        >>> curved, flat
+        (tensor([1., 2.]), tensor([3.]))
+        """
         if x.shape[-1] != self.dim:
             raise ValueError(f"{x.shape[-1]} coordinates for a product of dimensions {' + '.join(map(str, self.dims))}")
         return x.split(self.dims, -1)

@@ -25,13 +25,24 @@ Weighted = Sequence[tuple[Tensor, Tensor | float]]  # points in slots, each with
 
 
 class Slots(ABC):
-    """How a manifold writes points into slots and reads them again. `Lorentz().slots` is one."""
+    """How a manifold writes points into slots and reads them again. `Lorentz().slots` is one.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> u = torch.tensor([9.0, 0.0, 0.75])  # slot 0 holds what a matrix left there
+    >>> Lorentz().slots.heads(u), Euclidean().slots.heads(u)
+    (tensor([1.2500, 0.0000, 0.7500]), tensor([9.0000, 0.0000, 0.7500]))
+    """
 
     times: int  # slots that hold a time: 1 on the hyperboloid, 0 in flat space
 
     @abstractmethod
     def space(self, u: Tensor) -> Tensor:
-        """The space part, with 0 in the slot of the time.   (..., n) -> (..., n)"""
+        """The space part, with 0 in the slot of the time.   (..., n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().slots.space(torch.tensor([9.0, 3.0, 4.0]))
+        tensor([0., 3., 4.])
+        """
 
     @abstractmethod
     def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
@@ -39,19 +50,43 @@ class Slots(ABC):
 
         The time of a normalised point is about √n, and Adam would move its column √n times faster than the rest.
         floor: 1/c of another curvature, in place of the manifold's own.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().slots.reading(torch.tensor([9.0, 0.0, 0.0, 0.75]))  # 1.25/√4
+        tensor([0.6250, 0.0000, 0.0000, 0.7500])
         """
 
     @abstractmethod
     def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        """Slots for dot-product attention, which then compares by this geometry.   (..., n) -> (..., n)"""
+        """Slots for dot-product attention, which then compares by this geometry.   (..., n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, u = Lorentz(), torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 3.0]])
+        >>> scores = L.slots.heads(u, query=True) @ L.slots.heads(u).mT
+        >>> torch.allclose(scores, -L.pairwise(u[:, 1:], u[:, 1:]).cosh())  # the nearer, the higher
+        True
+        """
 
     @abstractmethod
     def centre(self, z: Tensor) -> Tensor:
-        """Averages of `heads`, weights summing to 1, back on the manifold.   (..., n) -> (..., n)"""
+        """Averages of `heads`, weights summing to 1, back on the manifold.   (..., n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L = Lorentz()
+        >>> points = L.slots.heads(torch.tensor([[0.0, 0.0, -1.0], [0.0, 0.0, 1.0]]))
+        >>> L.slots.centre(points.mean(0)).round(decimals=3)  # the origin, with time 1
+        tensor([1., 0., 0.])
+        """
 
     @abstractmethod
     def join(self, weighted: Weighted) -> Tensor:
-        """Centroid of points with weights; Σ w u in flat space.   (..., n) -> (..., n)"""
+        """Centroid of points with weights; Σ w u in flat space.   (..., n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> L, u, v = Lorentz(), torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 2.0, 0.0])
+        >>> torch.allclose(L.slots.join([(u, 1.0), (v, 0.5)])[1:], L.add(u[1:], v[1:], weight=0.5))
+        True
+        """
 
 
 class FlatSlots(Slots):

@@ -75,6 +75,13 @@ class Attention(nn.Module):
 
     A head has head_dim slots too: on the hyperboloid one time and head_dim - 1 space components. So kernels see the
     width they are made for. `cache` is a Hugging Face cache or None.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import rotary_angles
+    >>> attention = Attention(dim=16, heads=2, head_dim=8, manifold=Lorentz())
+    >>> x, angles = torch.ones(1, 5, 16), rotary_angles(torch.arange(5)[None], 8, still=1)
+    >>> attention(x, angles).shape
+    torch.Size([1, 5, 16])
     """
 
     def __init__(self, dim: int, heads: int, head_dim: int, manifold: Manifold, layer: int = 0):
@@ -109,6 +116,11 @@ def document_mask(positions: Tensor) -> Mask:
 
     positions: of tokens in their documents; 0 begins a new one. On CUDA the mask is a block mask, by which whole blocks
     are skipped; elsewhere (B, 1, T, T) booleans.
+
+    >>> document_mask(torch.tensor([[0, 1, 0]]))[0, 0].int()  # two documents: two tokens, then one
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
     """
     document = (positions == 0).cumsum(-1)
     size = positions.shape[1]

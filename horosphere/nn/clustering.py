@@ -248,6 +248,11 @@ class ClusterMixer(nn.Module):
 
     curvature: c of the levels that are hyperbolic. position_bias: whether b_ij is learned.
     shift: windows are moved by half of one, around the edges.
+
+    >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=1)
+    >>> mixer = ClusterMixer(dim=6, sizes=sizes)
+    >>> mixer(torch.ones(1, 8, 8, 6)).shape, mixer(torch.ones(1, 7, 9, 6)).shape
+    (torch.Size([1, 8, 8, 6]), torch.Size([1, 7, 9, 6]))
     """
 
     def __init__(
@@ -287,7 +292,13 @@ class ClusterMixer(nn.Module):
         return self._mix(x, fuse=True)[0]
 
     def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
-        """The output and the assignments behind it."""
+        """The output and the assignments behind it.
+
+        >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=4)
+        >>> _, assignments = ClusterMixer(dim=6, sizes=sizes).mix(torch.ones(1, 8, 8, 6))
+        >>> assignments.patch.shape, assignments.window.shape
+        (torch.Size([1, 2, 4, 8, 8]), torch.Size([1, 2, 4, 2, 2]))
+        """
         y, patch, window = self._mix(x, fuse=False)
         assert patch is not None
         (height, width), grid = x.shape[1:3], (self.windows, self.windows)

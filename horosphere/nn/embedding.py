@@ -12,6 +12,11 @@ class Embedding(nn.Embedding):
     """nn.Embedding whose rows are points of a manifold; `optim.param_groups` puts them into a group of their own.
 
     Rows start as a wrapped normal of this std around the origin, in flat space a plain normal.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> table = Embedding(100, 2, Lorentz(), std=0.1)
+    >>> table(torch.tensor([3, 7])).shape
+    torch.Size([2, 2])
     """
 
     point_parameters = ("weight",)
@@ -35,7 +40,13 @@ class Embedding(nn.Embedding):
 
 
 class Lift(nn.Module):
-    """Euclidean features to points: v to the point |v| from the origin in direction v; the identity in flat space."""
+    """Euclidean features to points: v to the point |v| from the origin in direction v; the identity in flat space.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> L.dist0(Lift(L)(torch.tensor([3.0, 4.0]))).round(decimals=3)
+    tensor(5.)
+    """
 
     def __init__(self, manifold: Manifold):
         super().__init__()
@@ -46,7 +57,13 @@ class Lift(nn.Module):
 
 
 class Lower(nn.Module):
-    """Points to Euclidean features of length dist0(x): the inverse of `Lift`; the identity in flat space."""
+    """Points to Euclidean features of length dist0(x): the inverse of `Lift`; the identity in flat space.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, v = Lorentz(), torch.tensor([3.0, 4.0])
+    >>> Lower(L)(Lift(L)(v)).round(decimals=3)
+    tensor([3., 4.])
+    """
 
     def __init__(self, manifold: Manifold):
         super().__init__()

@@ -21,6 +21,12 @@ class Router(nn.Module):
     "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part. A token goes to the k largest of affinity + bias; their
     weights are the affinities, made to sum to 1. "softmax": the same with softmax affinities.
     The bias only chooses; `rebalance` moves it towards equal load. The loss is DeepSeek's Σ f_i P_i of a sequence.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> router = Router(dim=8, experts=4, active=2, manifold=Lorentz())
+    >>> weights, experts, balance = router(torch.ones(1, 5, 8))
+    >>> weights.shape, experts.shape, weights.sum(-1).detach().round(decimals=3)
+    (torch.Size([5, 2]), torch.Size([5, 2]), tensor([1., 1., 1., 1., 1.]))
     """
 
     load: Tensor
@@ -67,7 +73,15 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, speed: float) -> None:
-        """bias += speed · sign(mean load - load), over all processes; the load starts again from zero."""
+        """bias += speed · sign(mean load - load), over all processes; the load starts again from zero.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> router = Router(dim=8, experts=2, active=1, manifold=Lorentz())
+        >>> router.load += torch.tensor([9.0, 1.0])  # the first expert has too much to do
+        >>> router.rebalance(speed=0.5)
+        >>> router.e_score_correction_bias
+        tensor([-0.5000,  0.5000])
+        """
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(self.load)
         self.e_score_correction_bias += speed * (self.load.mean() - self.load).sign()
@@ -78,6 +92,13 @@ class Experts(nn.Module):
     """SwiGLU experts on slots, each at its own curvature: x enters as √(c/c_e)·x, y comes back as √(c_e/c)·y.
 
     spread: curvatures are learned, and start at c·spread, geometrically spaced. None: all are fixed at c (MiCE-Const).
+
+    >>> from horosphere.geometry import Lorentz
+    >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz(), spread=(0.1, 10.0))
+    >>> experts.c.detach().round(decimals=3)
+    tensor([ 0.1000,  1.0000, 10.0000])
+    >>> experts(torch.ones(5, 8), chosen=torch.tensor([[0], [2], [0], [1], [1]]))[0].shape
+    torch.Size([5, 8])
     """
 
     c0: Tensor
@@ -105,12 +126,24 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def still_time(self) -> None:
-        """Set the columns of times to zero, as in `SlotLinear`."""
+        """Set the columns of times to zero, as in `SlotLinear`.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz())
+        >>> experts.still_time()
+        >>> bool((experts.down_proj[..., 0] == 0).all())
+        True
+        """
         for weight in (self.gate_up_proj, self.down_proj):
             weight[..., : self.manifold.slots.times] = 0
 
     def start_curvature(self) -> Tensor:
-        """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)"""
+        """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Experts(3, 8, 16, Lorentz(c=2.0), spread=(0.1, 10.0)).start_curvature().round(decimals=3)
+        tensor([ 0.2000,  2.0000, 20.0000])
+        """
         assert self.spread is not None
         low, high = (math.log(float(self.manifold.c) * s) for s in self.spread)
         experts = len(self.gate_up_proj)
@@ -118,11 +151,24 @@ class Experts(nn.Module):
 
     @property
     def c(self) -> Tensor | None:
-        """The experts' curvatures (E,); None where all live on the stream's manifold."""
+        """The experts' curvatures (E,); None where all live on the stream's manifold.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> print(Experts(3, 8, 16, Lorentz()).c)
+        None
+        >>> Experts(3, 8, 16, Lorentz(), spread=(0.1, 10.0)).c.shape
+        torch.Size([3])
+        """
         return None if self.spread is None else learned_curvature(self.c0, self.log_ratio)
 
     def everyone(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All experts on all tokens, and the factors √(c/c_e) to divide by.   (N, dim) -> (E, N, dim), (E,)"""
+        """All experts on all tokens, and the factors √(c/c_e) to divide by.   (N, dim) -> (E, N, dim), (E,)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> y, factors = Experts(3, 8, 16, Lorentz(), spread=(0.25, 1.0)).everyone(torch.ones(5, 8))
+        >>> y.shape, factors.detach().round(decimals=3)
+        (torch.Size([3, 5, 8]), tensor([2.0000, 1.4140, 1.0000]))
+        """
         factor = None if self.c is None else (self.manifold.c / self.c).sqrt()
         joint = x @ self.gate_up_proj.mT
         h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
@@ -167,6 +213,12 @@ class MixtureOfExperts(nn.Module):
 
     (B, T, dim) -> (B, T, dim), balance loss.   s = `room`. Each token goes to `active` of the `routed` experts and to
     all of the `shared` ones.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> layer = MixtureOfExperts(dim=8, inner=16, manifold=Lorentz(), routed=4, active=2, shared=1)
+    >>> y, balance = layer(torch.ones(1, 5, 8))
+    >>> y.shape, balance.shape
+    (torch.Size([1, 5, 8]), torch.Size([]))
     """
 
     def __init__(

@@ -11,6 +11,14 @@ class SwiGLU(nn.Module):
     """W_d (silu(W_g x) · W_u x) on slots.   (..., dim) -> (..., dim)
 
     On the hyperboloid W_d reads the time of the gated product as well.
+
+    >>> import torch
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, flat = torch.ones(5, 8), SwiGLU(8, 32, Euclidean())
+    >>> torch.equal(flat(x), flat.down_proj(F.silu(flat.gate_proj(x)) * flat.up_proj(x)))
+    True
+    >>> SwiGLU(8, 32, Lorentz())(x).shape
+    torch.Size([5, 8])
     """
 
     def __init__(self, dim: int, inner: int, manifold: Manifold):

@@ -20,6 +20,12 @@ class TokenHead(SlotLinear):
 
     (..., d) -> (..., V), or with labels (...) -> ().   "ambient": a linear map of space and time. "hyperplane": signed
     distances to one hyperplane a token. In flat space both are W x.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> head = TokenHead(8, 100, Lorentz())
+    >>> x, labels = head.manifold.slots.reading(torch.ones(2, 5, 8)), torch.zeros(2, 5, dtype=torch.long)
+    >>> head(x).shape, head(x, labels).shape
+    (torch.Size([2, 5, 100]), torch.Size([]))
     """
 
     def __init__(

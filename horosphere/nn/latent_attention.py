@@ -19,7 +19,12 @@ from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels
 
 @dataclass(frozen=True)
 class LatentSizes:
-    """Widths of latent attention, in slots; in brackets the names in DeepSeek's configuration."""
+    """Widths of latent attention, in slots; in brackets the names in DeepSeek's configuration.
+
+    >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+    >>> sizes.nope + sizes.rope  # slots of a query
+    8
+    """
 
     q_latent: int | None  # of queries [q_lora_rank]; None: they are read from x
     kv_latent: int  # of keys and values [kv_lora_rank]
@@ -37,6 +42,13 @@ class LatentAttention(nn.Module):
     The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a
     token, in flat space latent + rope. A decoding step compares with z itself ("absorbed"): W_kb moves to the query,
     W_vb to the result.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import rotary_angles
+    >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+    >>> attention = LatentAttention(dim=16, heads=2, manifold=Lorentz(), sizes=sizes)
+    >>> attention(torch.ones(1, 5, 16), rotary_angles(torch.arange(5)[None], sizes.rope)).shape
+    torch.Size([1, 5, 16])
     """
 
     def __init__(self, dim: int, heads: int, manifold: Manifold, sizes: LatentSizes, layer: int = 0):
@@ -59,7 +71,13 @@ class LatentAttention(nn.Module):
 
     @property
     def cache_width(self) -> int:
-        """Numbers cached per token."""
+        """Numbers cached per token.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+        >>> [LatentAttention(16, 2, m, sizes).cache_width for m in (Euclidean(), Lorentz())]
+        [12, 16]
+        """
         return self.latent + self.rope + self.manifold.slots.times * 2 * self.heads
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:

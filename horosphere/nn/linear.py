@@ -11,7 +11,15 @@ from horosphere.geometry._scalar import asinh, sq
 
 
 class Linear(nn.Linear):
-    """y = W x + w_t·time(x)/√d + b, read off as a point; W x + b in flat space.   (..., in) -> (..., out)"""
+    """y = W x + w_t·time(x)/√d + b, read off as a point; W x + b in flat space.   (..., in) -> (..., out)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> flat, curved, x = Linear(3, 2, Euclidean()), Linear(3, 2, Lorentz()), torch.ones(5, 3)
+    >>> torch.equal(flat(x), F.linear(x, flat.weight, flat.bias))  # in flat space torch's own
+    True
+    >>> curved(x).shape  # points of Lorentz(), by their space components
+    torch.Size([5, 2])
+    """
 
     time_weight: nn.Parameter | None
 
@@ -49,6 +57,14 @@ class Classifier(nn.Linear):
     """Multinomial logistic regression: logits are |w| times signed distances to hyperplanes; W x + b in flat space.
 
     (..., in) -> (..., out)
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> head = Classifier(2, 1, L, bias=False)
+    >>> _ = head.weight.data.copy_(torch.tensor([[2.0, 0.0]]))
+    >>> head(L.exp0(torch.tensor([[3.0, 0.0], [0.0, 3.0]]))).detach().round(decimals=3)  # |w| · distance to the plane
+    tensor([[6.],
+            [0.]])
     """
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True):
@@ -70,6 +86,11 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     are w·x + b. On a product the factors' logits add up, and each has an equal share of the bias.
     One matrix product, with its noise: right within √c r = log(1/ε)/2 (8 in fp32), and farther out for points that do
     not lie straight along w.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, weight, bias = torch.zeros(1, 2), torch.tensor([[2.0, 0.0]]), torch.tensor([0.5])
+    >>> [hyperplane_logits(x, weight, bias, m) for m in (Euclidean(), Lorentz())]  # at the origin the bias
+    [tensor([[0.5000]]), tensor([[0.5000]])]
     """
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)

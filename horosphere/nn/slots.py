@@ -50,6 +50,13 @@ class SlotLinear(nn.Linear):
 
     points: how many lie side by side in the input, such as the heads of attention.
     Columns of times start at zero. Time is nearly the same for every token, and a random column would align them all.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> SlotLinear(4, 2, Lorentz()).weight[:, 0].tolist()  # the column of the time
+    [0.0, 0.0]
+    >>> layer, x = SlotLinear(4, 2, Euclidean()), torch.ones(4)
+    >>> torch.equal(layer(x), F.linear(x, layer.weight))
+    True
     """
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1):
@@ -62,7 +69,15 @@ class SlotLinear(nn.Linear):
 
     @torch.no_grad()
     def still_time(self) -> None:
-        """Set the columns of times to zero."""
+        """Set the columns of times to zero.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> layer = SlotLinear(4, 2, Lorentz())
+        >>> _ = nn.init.ones_(layer.weight)
+        >>> layer.still_time()
+        >>> layer.weight[0].tolist()
+        [0.0, 1.0, 1.0, 1.0]
+        """
         self.weight.unflatten(1, (self.points, -1))[..., : self.times] = 0
 
 
@@ -79,7 +94,15 @@ def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
 
 
 class SlotNorm(nn.RMSNorm):
-    """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)"""
+    """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> u = torch.tensor([9.0, 2.0, 2.0, 2.0])
+    >>> SlotNorm(4, Lorentz())(u).detach().round(decimals=3)  # time/√n, and a space part of mean square 1
+    tensor([1., 1., 1., 1.])
+    >>> torch.equal(SlotNorm(4, Euclidean())(u), F.rms_norm(u, (4,), eps=1e-6))
+    True
+    """
 
     eps: float
 
@@ -91,7 +114,14 @@ class SlotNorm(nn.RMSNorm):
         return self.fork(u)[0]
 
     def fork(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The normed point, and u itself. Read u from here afterwards: on CUDA both gradients then meet in one pass."""
+        """The normed point, and u itself. Read u from here afterwards: on CUDA both gradients then meet in one pass.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> norm, u = SlotNorm(4, Lorentz()), torch.ones(4)
+        >>> normed, same = norm.fork(u)
+        >>> torch.equal(normed, norm(u)), same is u
+        (True, True)
+        """
         if fused(u, self.manifold):
             return kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
         return self._norm(u), u
@@ -110,6 +140,13 @@ class SlotResidual(nn.Module):
 
     "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone would shrink the stream to length about 1, and each
     layer would overwrite it. "additive": space parts add up, an identity path as in flat space.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, y = torch.tensor([0.0, 3.0, 4.0]), torch.tensor([0.0, 1.0, -1.0])
+    >>> SlotResidual(3, Euclidean())(x, y)
+    tensor([0., 4., 3.])
+    >>> SlotResidual(3, Lorentz())(x, y).shape
+    torch.Size([3])
     """
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):

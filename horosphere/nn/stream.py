@@ -11,7 +11,15 @@ from horosphere.nn.slots import room
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMSNorm of the free coordinates of a point; torch's RMSNorm in flat space.   (..., d) -> (..., d)"""
+    """RMSNorm of the free coordinates of a point; torch's RMSNorm in flat space.   (..., d) -> (..., d)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x = torch.tensor([3.0, 4.0])
+    >>> RMSNorm(2, Lorentz())(x).detach().round(decimals=3)
+    tensor([0.8490, 1.1310])
+    >>> torch.equal(RMSNorm(2, Euclidean())(x), nn.RMSNorm(2)(x))
+    True
+    """
 
     def __init__(self, dim: int, manifold: Manifold, eps: float | None = None):
         super().__init__(dim, eps)
@@ -28,6 +36,13 @@ class Residual(nn.Module):
     "centroid": s·N(x + w·y) on the space part, w learned from 1, s = 4√d. N alone would shrink the stream to length
     about 1, and each layer would overwrite it. "additive": the point with coordinates x + y, an identity path as in
     flat space. A product is joined factor by factor, each with its own w and d.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, y = torch.tensor([3.0, 4.0]), torch.tensor([1.0, -1.0])
+    >>> Residual(2, Euclidean())(x, y)
+    tensor([4., 3.])
+    >>> Residual(2, Lorentz())(x, y).shape
+    torch.Size([2])
     """
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):

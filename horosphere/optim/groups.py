@@ -16,6 +16,12 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
     - decayed: matrices.
     - left alone: vectors and scalars, whatever a norm or a manifold owns (curvature), names that end in "bias", and
       tables with sparse gradients.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import Classifier, Embedding
+    >>> model = nn.Sequential(Embedding(100, 2, Lorentz()), Classifier(2, 10, Lorentz()))
+    >>> [(len(g["params"]), g["weight_decay"], g.get("manifold")) for g in param_groups(model, weight_decay=0.1)]
+    [(1, 0.1, None), (1, 0.0, None), (1, 0.0, Lorentz(c=1))]
     """
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []

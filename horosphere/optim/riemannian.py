@@ -222,6 +222,13 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
 
     Sparse gradients move only the rows they touch, and only their buffers decay. torch's SGD moves every row that has a
     buffer.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()  # the gradient: twice the way from the origin
+    >>> RiemannianSGD([{"params": [p], "manifold": L}], lr=0.5).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # one step, straight to the origin
+    tensor([0.])
     """
 
     _torch_step = inspect.unwrap(torch.optim.SGD.step)
@@ -258,6 +265,13 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
     """Adam along geodesics (Bécigneul & Ganea 2019): one second moment a point, the first moment carried along.
 
     Sparse gradients move only the rows they touch, and only the moments of those decay, as in torch's SparseAdam.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(Lorentz().exp0(torch.tensor([[3.0, 4.0]])))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()
+    >>> RiemannianAdam([{"params": [p], "manifold": L}], lr=0.5).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # from 5, by a first step of length lr
+    tensor([4.5000])
     """
 
     _torch_step = inspect.unwrap(torch.optim.Adam.step)
