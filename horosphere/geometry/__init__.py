@@ -19,6 +19,7 @@ from horosphere.geometry.maps import (
 from horosphere.geometry.names import GEOMETRIES, geometry, matched_curvature
 from horosphere.geometry.poincare import Poincare
 from horosphere.geometry.product import Product
+from horosphere.geometry.slots import Slots
 from horosphere.geometry.wrapped_normal import WrappedNormal
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Manifold",
     "Poincare",
     "Product",
+    "Slots",
     "WrappedNormal",
     "exterior_angle",
     "geometry",

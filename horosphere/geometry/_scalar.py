@@ -1,6 +1,7 @@
 """Smooth scalar functions of q = t², exact in value and gradient at q = 0.
 
-Every radial map of the library is f(c|x|²)·x with one of these f. Written in q, not in t = √q, because |x| has no gradient at 0.
+Every radial map of the library is f(c|x|²)·x with one of these f. They take q, not t = √q, because |x| has no gradient
+at 0.
 """
 
 import math
@@ -10,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Taylor coefficients in q. Functions, not lists: torch.compile takes the floats of a global list for inputs that may vary, and fails when two
-# autograd functions share one.
+# Taylor coefficients in q. These are functions, not lists: torch.compile takes the floats of a global list for inputs
+# that may vary, and fails when two autograd functions share one.
 
 
 def _sinhc_series() -> list[float]:
@@ -38,7 +39,7 @@ def _polynomial(q: Tensor, coefficients: list[float]) -> Tensor:
 
 
 class _Smooth(torch.autograd.Function):
-    """f(√q)/√q. Its value is good as it stands; its derivative (f'(√q) - value)/(2q) cancels near 0 and is a series there."""
+    """f(√q)/√q. The value is exact as it stands. Its slope (f'(√q) - value)/(2q) cancels near 0: a series there."""
 
     generate_vmap_rule = True
 
@@ -76,7 +77,7 @@ def _sinhc(q: Tensor) -> Tensor:
 
 def _asinhc(q: Tensor) -> Tensor:
     t = _root(q)
-    return (t + q / (1 + (1 + q).sqrt())).log1p() / t  # asinh(t); torch's own is not vectorised on CPU, 20x slower
+    return (t + q / (1 + (1 + q).sqrt())).log1p() / t  # asinh(t)/t; torch's own asinh is 20x slower on CPU
 
 
 def _tanhc(q: Tensor) -> Tensor:
@@ -128,7 +129,10 @@ def safe_sqrt(q: Tensor) -> Tensor:
 
 
 def excess_to_dist(u: Tensor) -> Tensor:
-    """arcosh(1 + u) = 2 asinh(√(u/2)); gradient 0 at u = 0. log1p(u + √(u(u + 2))) would square u, which overflows from dist = 44 in fp32."""
+    """arcosh(1 + u) = 2 asinh(√(u/2)); gradient 0 at u = 0.
+
+    log1p(u + √(u(u + 2))) would square u, which overflows from dist = 44 in fp32.
+    """
     return 2 * asinh(safe_sqrt(u / 2))
 
 
@@ -148,12 +152,12 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def plain_sq(x: Tensor) -> Tensor:
-    """`sq` for use inside autograd functions, which torch.compile cannot nest when shapes vary."""
+    """`sq` for use inside autograd functions: torch.compile cannot nest those when shapes vary."""
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
 
 
 class _SquaredNorm(torch.autograd.Function):
-    """|x|² in one pass: `x.square().sum()` writes the squares to memory first, 20x slower on large tensors."""
+    """|x|² in one pass. `x.square().sum()` writes the squares to memory first: 20x slower on large tensors."""
 
     generate_vmap_rule = True
 
@@ -179,9 +183,8 @@ class _Asinh(torch.autograd.Function):
     @staticmethod
     def forward(s: Tensor) -> Tensor:
         a = s.abs()
-        return (
-            (a + a * (a / (1 + torch.hypot(a, a.new_ones(()))))).log1p().copysign(s)
-        )  # √(1 + s²) overflows for s > 1e19 in fp32
+        root = torch.hypot(a, a.new_ones(()))  # √(1 + s²), where s² overflows from s = 1e19 in fp32
+        return (a + a * (a / (1 + root))).log1p().copysign(s)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

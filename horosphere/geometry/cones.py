@@ -1,6 +1,6 @@
-"""Entailment cones (Ganea et al. 2018; Le et al. 2019): x entails y when y lies in the cone at x that opens away from the origin.
+"""Entailment cones (Ganea et al. 2018; Le et al. 2019): x entails y when y lies in the cone at x.
 
-y in cone(x)   iff   exterior_angle(x, y) <= half_aperture(x)
+The cone opens away from the origin:   y in cone(x)   iff   exterior_angle(x, y) <= half_aperture(x)
 """
 
 import math
@@ -17,7 +17,16 @@ APERTURE = 0.1  # K of the papers: where the cones begin to close
 
 @full_precision
 def half_aperture(x: Tensor, manifold: Manifold, k: float = APERTURE) -> Tensor:
-    """asin(2k/(√c|x|)), x on the hyperboloid; asin(k/|x|) in flat space; π/2 near the origin, where no cone closes.   (..., d) -> (...)"""
+    """Half the angle by which the cone at x opens.   (..., d) -> (...)
+
+    asin(2k/(√c|x|)) for x on the hyperboloid, asin(k/|x|) in flat space; π/2 near the origin, where no cone closes.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> x = L.exp0(torch.tensor([[0.1, 0.0], [1.0, 0.0], [3.0, 0.0]]))
+    >>> half_aperture(x, L).round(decimals=3)  # cones narrow as points move out
+    tensor([1.5710, 0.1710, 0.0200])
+    """
     space, time = _coordinates(x, manifold)
     length = safe_sqrt(sq(space))
     reach = k if time is None else 2 * k / manifold.c**0.5
@@ -27,10 +36,16 @@ def half_aperture(x: Tensor, manifold: Manifold, k: float = APERTURE) -> Tensor:
 
 @full_precision
 def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
-    """Angle at x between the ray from the origin, continued, and the geodesic to y; in [0, π].   (..., d), (..., d) -> (...)
+    """Angle in [0, π] at x between the ray from the origin, continued, and the geodesic to y.   (..., d) x 2 -> (...)
 
-    atan2 of the part of y across x and the part along the ray, √c (x_t y·x̂ - |x| y_t); acos would lose half the digits near 0 and π.
-    Undefined at x = 0 and at y = x, where it is 0.
+    atan2 of the part of y across x and the part along the ray, √c (x_t y·x̂ - |x| y_t). acos would lose half the digits
+    near 0 and π. The angle is undefined at x = 0 and at y = x; it is 0 there.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> x, y = L.exp0(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))  # y lies behind x: x entails y, y does not entail x
+    >>> exterior_angle(x, y, L) <= half_aperture(x, L), exterior_angle(y, x, L) <= half_aperture(y, L)
+    (tensor(True), tensor(False))
     """
     (x, xt), (y, yt) = _coordinates(x, manifold), _coordinates(y, manifold)
     length2 = sq(x)
@@ -47,9 +62,8 @@ def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
         # |x| y_t - x_t foot as a quotient of sums where its terms have one sign
         same_side = foot > 0
         below = torch.where(same_side, length * yt + xt * foot, torch.inf)
-        quotient = (
-            short * ((length + foot) / below) / c + length / below * length * across.square()
-        )  # divided first: |x|²|y|² overflows
+        # divided before multiplied: |x|²|y|² overflows
+        quotient = short * ((length + foot) / below) / c + length / below * length * across.square()
         along = -(c**0.5) * torch.where(same_side, quotient, length * yt - xt * foot)
     apart = nonzero & (sq(d) > torch.finfo(d.dtype).tiny)  # nearer, atan2 has no gradient
     return torch.where(apart, torch.atan2(across, torch.where(apart, along, 1.0)), 0.0).squeeze(-1)

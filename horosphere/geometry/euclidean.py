@@ -1,17 +1,20 @@
 """Flat space. Every layer on it is its ordinary torch counterpart."""
 
-import functools
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from horosphere.geometry._scalar import dot, safe_sqrt, sq
 from horosphere.geometry.manifold import Manifold, full_precision
+from horosphere.geometry.slots import FlatSlots
 
 
 class Euclidean(Manifold):
-    """R^d with its usual metric."""
+    """R^d with its usual metric.
+
+    >>> E, x, y = Euclidean(), torch.zeros(2), torch.tensor([3.0, 4.0])
+    >>> E.dist(x, y), E.exp(x, y), E.midpoint(torch.stack((x, y)))
+    (tensor(5.), tensor([3., 4.]), tensor([1.5000, 2.0000]))
+    """
 
     flat = True
     per_coordinate = True
@@ -92,20 +95,9 @@ class Euclidean(Manifold):
     def point(self, u: Tensor) -> Tensor:
         return u
 
-    def space(self, u: Tensor) -> Tensor:
-        return u
-
-    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
-        return u
-
-    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        return u
-
-    def centre(self, z: Tensor) -> Tensor:
-        return z
-
-    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
-        return functools.reduce(torch.add, (u if isinstance(w, float) and w == 1 else w * u for u, w in parts))
+    @property
+    def slots(self) -> FlatSlots:
+        return FlatSlots()
 
     def log_volume(self, v: Tensor) -> Tensor:
         return v.new_zeros(v.shape[:-1])

@@ -1,17 +1,13 @@
 """The hyperboloid, stored by its space components.
 
-A point is x (..., d); its time x_t = √(1/c + |x|²) is derived when needed. So a point cannot leave the manifold, no projection
-exists, and shapes are those of flat space. Tangent vectors are stored the same way: v at x has the time component x·v/x_t.
-The ambient product is <x, y> = x·y - x_t y_t, with <x, x> = -1/c.
+A point is x (..., d); its time x_t = √(1/c + |x|²) is computed when needed. So a point cannot leave the manifold,
+nothing is ever projected, and shapes are those of flat space. Tangent vectors are stored the same way: v at x has the
+time component x·v/x_t. The ambient product is <x, y> = x·y - x_t y_t, with <x, x> = -1/c.
 
-Sums that would cancel far from the origin are rewritten with d = x - y, the difference of the times x_t - y_t = d·(x+y)/(x_t+y_t),
-and parts along and across a point; each place says so.
+Far from the origin many sums cancel. They are rewritten with d = x - y, with the difference of the times
+x_t - y_t = d·(x + y)/(x_t + y_t), and with the parts along and across a point; each place says so.
 """
 
-import functools
-import math
-import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,14 +26,26 @@ from horosphere.geometry._scalar import (
     sq,
 )
 from horosphere.geometry.manifold import HALF, Curved, full_precision
+from horosphere.geometry.slots import LorentzSlots
 
 
 class Lorentz(Curved):
-    """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid."""
+    """Hyperbolic space of curvature -c as the upper sheet of a hyperboloid.
+
+    >>> L = Lorentz(c=1.0)  # Lorentz(c=1.0, learn=True) learns the curvature
+    >>> x, y = L.exp0(torch.tensor([[3.0, 4.0], [3.0, -4.0]]))
+    >>> L.dist(x, y).round(decimals=2), L.dist0(L.midpoint(torch.stack((x, y)))).round(decimals=2)
+    (tensor(9.5500), tensor(0.6900))
+    """
 
     @full_precision
     def time(self, x: Tensor) -> Tensor:
-        """√(1/c + |x|²).   (..., d) -> (..., 1)"""
+        """√(1/c + |x|²).   (..., d) -> (..., 1)
+
+        >>> Lorentz(c=1.0).time(torch.tensor([[0.0, 0.0], [0.0, 0.75]]))
+        tensor([[1.0000],
+                [1.2500]])
+        """
         return (1 / self.c + sq(x)).sqrt()
 
     @full_precision
@@ -47,7 +55,10 @@ class Lorentz(Curved):
 
     @full_precision
     def log0(self, x: Tensor) -> Tensor:
-        """asinh(√c|x|)/(√c|x|) · x.  asinh of the space part, not acosh of the time: acosh has no digits left near the origin."""
+        """asinh(√c|x|)/(√c|x|) · x
+
+        asinh of the space part, not acosh of the time: acosh has no digits left near the origin.
+        """
         return asinhc(self.c * sq(x)) * x
 
     @full_precision
@@ -57,7 +68,10 @@ class Lorentz(Curved):
 
     @full_precision
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        """x cosh + t v sinhc, v cosh + c t n² x sinhc: both linear in (x, v), so the velocity needs no transport formula."""
+        """x cosh + t v sinhc, v cosh + c t n² x sinhc
+
+        Both are linear in (x, v): the velocity needs no formula for transport.
+        """
         keep, gain, pull = self._flow(x, v, t)
         return torch.addcmul(keep * x, gain, v), torch.addcmul(keep * v, pull, x)
 
@@ -66,9 +80,8 @@ class Lorentz(Curved):
             return super().flow_(x, v, t)
         keep, gain, pull = self._flow(x, v, t)
         x.mul_(keep).addcmul_(gain, v)
-        v.div_(keep).addcmul_(
-            pull / keep, x
-        )  # in terms of the new x, since keep² - gain·pull = cosh² - sinh² = 1: no copy of the old one
+        # in terms of the new x, without a copy of the old one: keep² - gain·pull = cosh² - sinh² = 1
+        v.div_(keep).addcmul_(pull / keep, x)
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -141,7 +154,10 @@ class Lorentz(Curved):
 
     @full_precision
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Lorentz centroid z/√(-c<z, z>) of z = Σ wᵢxᵢ, time included. The length of z cancels by e^(2√c r): in fp32 good out to √c r = 6."""
+        """Lorentz centroid z/√(-c<z, z>) of z = Σ wᵢxᵢ, time included.
+
+        The length of z cancels by e^(2√c r): in fp32 the centroid is good out to √c r = 6.
+        """
         z, zt, _ = _AmbientSum.apply(x, weights, self.c)
         return z * self._normaliser(z, zt, x.shape[-2] if weights is None else weights.sum(-1, keepdim=True))
 
@@ -153,7 +169,10 @@ class Lorentz(Curved):
 
     @full_precision
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
-        """Boost: x + (c by·x/(1 + √c by_t) + √c x_t) by, in terms of d = x + by so that translate(x, -x) is 0 to the last digit."""
+        """Boost: x + (c by·x/(1 + √c by_t) + √c x_t) by
+
+        Written with d = x + by, so that translate(x, -x) is 0 to the last digit.
+        """
         root = self.c**0.5
         d, bt = x + by, self.time(by)
         along = dot(by, d) / (1 + root * bt) + dot(d, x - by) / (root * (bt + self.time(x)))
@@ -167,55 +186,9 @@ class Lorentz(Curved):
     def point(self, u: Tensor) -> Tensor:
         return u
 
-    def space(self, u: Tensor) -> Tensor:
-        return u * (1 - _time_slot(u))
-
-    @full_precision
-    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
-        x = self.space(u)
-        t = ((1 / self.c if floor is None else floor) + sq(x)).sqrt() / math.sqrt(u.shape[-1])
-        return torch.addcmul(x, t, _time_slot(x))
-
-    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        """[x_t, x]; scale·[-x_t, x] for a query: q·k = scale·<q, k>, and softmax(-d_L²/τ) needs no more.
-
-        A bf16 time is wrong by ε x_t, in one slot and so in one direction: scores by ε q_t k_t (8 at |q| = 16). So the time is rounded
-        first and the space part is made to fit it; that moves the point by ε along its ray. Near the origin there is nothing to fit.
-        """
-        half = u.dtype in HALF
-        x = self.space(u.float() if half else u)
-        r2 = sq(x)
-        t = (1 / self.c + r2).sqrt()
-        if scale is not None:
-            scale = scale.expand(*u.shape[:-1], 1)  # so that its gradient is summed row by row first, beside the rest
-            t, x = scale * t, scale * x
-        if half:
-            with torch.no_grad():
-                rounded = t.to(u.dtype).float() if scale is None else t.to(u.dtype).float() / scale
-                fit = ((rounded.square() - 1 / self.c) / r2).clamp_min(0).sqrt()
-                fit = torch.where(self.c * r2 > 1, fit, 1.0)
-            x = fit * x
-        return torch.addcmul(x, -t if query else t, _time_slot(x)).to(u.dtype)
-
-    @full_precision
-    def centre(self, z: Tensor) -> Tensor:
-        """z/√(-c<z, z>), time included."""
-        length2 = self.c * (z.square() * (2 * _time_slot(z) - 1)).sum(-1, keepdim=True)
-        return z * length2.clamp_min(1.0).rsqrt()  # the floor of `_normaliser`
-
-    def join(self, parts: Sequence[tuple[Tensor, Tensor | float]]) -> Tensor:
-        """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the time's slot is empty."""
-        wide = [self.space(u.float() if u.dtype in HALF else u) for u, _ in parts]
-        weights = [
-            w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
-            for x, (_, w) in zip(wide, parts, strict=True)
-        ]
-        z: Tensor = functools.reduce(operator.add, [w * x for w, x in zip(weights, wide, strict=True)])
-        zt: Tensor = functools.reduce(
-            operator.add, [w * (1 / self.c + sq(x)).sqrt() for w, x in zip(weights, wide, strict=True)]
-        )
-        total = functools.reduce(operator.add, weights)
-        return z * self._normaliser(z, zt, total)
+    @property
+    def slots(self) -> LorentzSlots:
+        return LorentzSlots(self)
 
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
 
@@ -232,7 +205,10 @@ class Lorentz(Curved):
         return 1 + coshm1(q), t * sh, self.c * t * n2 * sh
 
     def _normaliser(self, z: Tensor, zt: Tensor, total: Tensor | float) -> Tensor:
-        """1/√(-c<z, z>). For weights summing to W, -c<z, z> >= W² (reverse Cauchy-Schwarz): the floor under a difference that cancels."""
+        """1/√(-c<z, z>) for z = Σ wᵢxᵢ with weights that sum to `total`.
+
+        -c<z, z> >= total² (reverse Cauchy-Schwarz): the floor under a difference that cancels.
+        """
         length2 = self.c * (zt.square() - sq(z))
         return torch.maximum(length2, torch.as_tensor(total, dtype=z.dtype, device=z.device).square()).rsqrt()
 
@@ -249,17 +225,12 @@ class Lorentz(Curved):
     def _along(self, x2: Tensor) -> tuple[Tensor, Tensor]:
         """(s, r) with <u, v>_x = (u - s(x·u)x)·(v - s(x·v)x) + r(x·u)(x·v)/(1 + c|x|²).
 
-        Far out the parts across and along x, (1/|x|², 1/|x|²): their difference would cancel. For c|x|² <= 1 the metric as it stands,
-        (0, -c): it loses at most a bit there, and is smooth at the origin.
+        Far out (1/|x|², 1/|x|²): the parts across and along x, whose difference would cancel. For c|x|² <= 1 (0, -c):
+        the metric as it stands, which loses at most a bit there and is smooth at the origin.
         """
         far = self.c * x2 > 1
         inverse = 1 / torch.where(far, x2, 1.0)
         return torch.where(far, inverse, 0.0), torch.where(far, inverse, -self.c)
-
-
-def _time_slot(u: Tensor) -> Tensor:
-    """1 in slot 0, else 0.   (n,)   To multiply by: torch.where is several times slower on CPU."""
-    return (torch.arange(u.shape[-1], device=u.device) == 0).to(u.dtype)
 
 
 class _Excess(torch.autograd.Function):
@@ -279,9 +250,8 @@ class _Excess(torch.autograd.Function):
         xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         short = torch.where(x2 < y2, x, y)
         short2 = torch.minimum(x2, y2)
-        across2 = plain_sq(
-            d - torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0) * short
-        )
+        along = torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0)
+        across2 = plain_sq(d - along * short)
         below = xt * yt + xy + 1 / c
         same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
         below = 1 / c + xt * yt
@@ -300,53 +270,53 @@ class _Excess(torch.autograd.Function):
         x2, y2, d, xy = plain_sq(x), plain_sq(y), x - y, dot(x, y)
         xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
         rise = dot(d, x + y) / (xt + yt)
-        gx = grad * c * _Excess._slope(x, y, d, x2, y2, xy, xt, yt, rise, c) if ctx.needs_input_grad[0] else None
-        gy = grad * c * _Excess._slope(y, x, -d, y2, x2, xy, yt, xt, -rise, c) if ctx.needs_input_grad[1] else None
-        gc = None
+        gx = gy = gc = None
+        if ctx.needs_input_grad[0]:
+            gx = grad * c * _Excess._slope((x, x2, xt), (y, y2, yt), d, xy, rise, c)
+        if ctx.needs_input_grad[1]:
+            gy = grad * c * _Excess._slope((y, y2, yt), (x, x2, xt), -d, xy, -rise, c)
         if tensor_c and ctx.needs_input_grad[2]:
             gc = (grad * (u - rise.square() / (2 * xt * yt)) / c).sum_to_size(c.shape)
         return gx, gy, gc
 
     @staticmethod
     def _slope(
-        x: Tensor,
-        y: Tensor,
+        here: tuple[Tensor, Tensor, Tensor],
+        there: tuple[Tensor, Tensor, Tensor],
         d: Tensor,
-        x2: Tensor,
-        y2: Tensor,
         xy: Tensor,
-        xt: Tensor,
-        yt: Tensor,
         rise: Tensor,
         c: float | Tensor,
     ) -> Tensor:
-        """∂u/∂x / c = (y_t/x_t) x - y = d - (x_t - y_t)/x_t · x; far from the origin as (part of d across x) + coefficient · x.
+        """∂u/∂x / c = (y_t/x_t) x - y = d - (x_t - y_t)/x_t · x
 
-        There the part along x is smaller than d by cosh²(√c r): formed by subtraction it would be gone at r = 8 in fp32, and `rgrad`
-        multiplies it back. d and -y have the same part across x: the shorter one keeps its digits. The coefficient y_t/x_t - x·y/|x|²
-        is a sum for x·y <= 0, and for x·y > 0 as
+        here, there: (x, |x|², x_t) and (y, |y|², y_t); d = x - y, xy = x·y, rise = x_t - y_t.
+        Far from the origin: (part of d across x) + coefficient · x. The part along x is smaller than d by cosh²(√c r)
+        there. A subtraction would lose it at r = 8 in fp32, and `rgrad` multiplies it back.
+        d and -y have the same part across x; the shorter one keeps its digits.
+        The coefficient y_t/x_t - x·y/|x|² is a sum for x·y <= 0. For x·y > 0 it is
         (d·x (|x|² + x·y)/(c|x|²) + |x|²|d⊥|²)/(x_t (y_t|x|² + x_t x·y)).
         """
+        (x, x2, xt), (y, y2, yt) = here, there
         far, same_side = c * x2 > 1, xy > 0
         x2 = torch.where(far, x2, 1.0)
         dx, shorter = dot(d, x), torch.where(far & (y2 < plain_sq(d)), -y, d)
         across = shorter - torch.where(far, dot(shorter, x) / x2, 0.0) * x
-        across = (
-            across - torch.where(far, dot(across, x) / x2, 0.0) * x
-        )  # again: rounding left ε|d| along x, more than belongs there
-        below = xt * (
-            yt + xt * torch.where(same_side, xy, 0.0) / x2
-        )  # divided by |x|² on both sides: |x|³|y| overflows first
+        # again: rounding left ε|d| along x, more than belongs there
+        across = across - torch.where(far, dot(across, x) / x2, 0.0) * x
+        # divided by |x|² above and below: |x|³|y| overflows first
+        below = xt * (yt + xt * torch.where(same_side, xy, 0.0) / x2)
         sum_same = (dx / x2 * (1 + xy / x2) / c + plain_sq(across)) / below
         coefficient = torch.where(same_side, sum_same, yt / xt - xy / x2)
         return across + torch.where(far, coefficient, -rise / xt) * x
 
 
 class _Pairwise(torch.autograd.Function):
-    """arcosh(c (x_t y_t - x·y))/√c and sinh of √c times it, for all pairs.   (..., N, d), (..., M, d) -> 2 x (..., N, M)
+    """dist = arcosh(c (x_t y_t - x·y))/√c and sinh(√c dist), for all pairs.
 
-    One product of width d + 1 for the value and one of width d for each gradient. The sinh falls out of the value and is all the gradient
-    needs; only a gradient that is itself to be differentiated takes it from the distance.
+    (..., N, d), (..., M, d) -> 2 x (..., N, M).   One product of width d + 1 for the value, one of width d for each
+    gradient. The sinh comes with the value and is all that the gradient needs. A gradient that is differentiated again
+    computes it anew.
     """
 
     generate_vmap_rule = True
@@ -358,9 +328,8 @@ class _Pairwise(torch.autograd.Function):
         u = product.sub_(1).clamp_min_(0)  # >= 0 by Cauchy-Schwarz, up to the product's rounding
         sinh = (u + 2).sqrt_().mul_(u.sqrt())  # √(u(u + 2)) overflows from dist = 44 in fp32
         dist = u.add_(sinh).log1p_().mul_(c**-0.5)
-        return dist.view_as(sinh), sinh.view_as(
-            dist
-        )  # views: torch 2.11 compiles a result changed in place as it was before the change
+        # views: torch 2.11 compiles a result changed in place as it was before the change
+        return dist.view_as(sinh), sinh.view_as(dist)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -377,9 +346,7 @@ class _Pairwise(torch.autograd.Function):
         x, y, dist, sinh, tensor_c = ctx.saved_tensors
         c = ctx.c if tensor_c is None else tensor_c
         xt, yt = (1 / c + plain_sq(x)).sqrt(), (1 / c + plain_sq(y)).sqrt()
-        if (
-            torch.is_grad_enabled()
-        ):  # to be differentiated again: what was saved does not depend on x and y for autograd
+        if torch.is_grad_enabled():  # differentiated again: for autograd, what was saved does not depend on x and y
             apart = sinh > 0
             u = torch.where(apart, c * (xt @ yt.mT - x @ y.mT) - 1, 1.0)
             sinh = torch.where(apart, (u * (u + 2)).sqrt(), 0.0)
@@ -394,9 +361,8 @@ class _Pairwise(torch.autograd.Function):
             gy = c**0.5 * ((slope.mT @ xt) / yt * y - slope.mT @ x)
         if tensor_c is not None and ctx.needs_input_grad[2]:
             ratio = yt.mT / xt
-            per_pair = slope * (
-                torch.hypot(sinh, torch.ones_like(sinh)) - (ratio + 1 / ratio) / 2
-            ) / c**1.5 - grad * dist / (2 * c)
+            cosh = torch.hypot(sinh, torch.ones_like(sinh))
+            per_pair = slope * (cosh - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
             gc = per_pair.sum_to_size(c.shape)
         return gx, gy, gc
 

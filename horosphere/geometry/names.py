@@ -15,8 +15,12 @@ GEOMETRIES = ("euclidean", "poincare", "lorentz", "product")
 def matched_curvature(dim: int) -> float:
     """c = 3/(d-1)²: volume grows like e^((d-1)√c r), and so like e^(√3 r) in every dimension.
 
-    Room for a tree should not depend on the dimension: at c = 1 ten dimensions have so much of it that a softmax over distances drives points
-    far out before they are in order, and two have too little. Measured on WordNet's mammals and PyPI's classifiers in 2, 3, 5 and 10 dimensions.
+    The room for a tree should not depend on the dimension. At c = 1, two dimensions have too little of it. Ten have so
+    much that a softmax over distances drives points far out before they are in order.
+    Measured on WordNet's mammals and PyPI's classifiers in 2, 3, 5 and 10 dimensions.
+
+    >>> matched_curvature(2), matched_curvature(11)
+    (3.0, 0.03)
     """
     return 3 / max(1, dim - 1) ** 2
 
@@ -24,8 +28,13 @@ def matched_curvature(dim: int) -> float:
 def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) -> Manifold:
     """The manifold of this name and dimension.
 
-    "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" is any product.
-    c is that of every curved part; None: `matched_curvature` of its dimension.
+    name: "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" spells
+    any product out. c: of every curved factor; None takes `matched_curvature` of its dimension.
+
+    >>> geometry("lorentz", dim=10, c=0.5)
+    Lorentz(c=0.5)
+    >>> geometry("lorentz:6+euclidean:4", dim=10).dims
+    [6, 4]
     """
     if c is not None and not 0 < c < math.inf:
         raise UserError(
@@ -46,10 +55,10 @@ def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) ->
             f'unknown geometry "{name}": choose {", ".join(GEOMETRIES)}, or a product such as lorentz:6+euclidean:4'
         )
     factors = []
-    for part in name.split("+"):
-        kind, _, size = part.partition(":")
+    for factor in name.split("+"):
+        kind, _, size = factor.partition(":")
         if not size.isdecimal() or int(size) < 1 or kind == "product":
-            raise UserError(f'geometry "{name}": "{part}" should read name:dimension, as in lorentz:6+euclidean:4')
+            raise UserError(f'geometry "{name}": "{factor}" should read name:dimension, as in lorentz:6+euclidean:4')
         factors.append((geometry(kind, int(size), c, learn), int(size)))
     total = sum(d for _, d in factors)
     if total != dim:

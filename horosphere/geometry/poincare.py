@@ -1,8 +1,9 @@
 """The Poincaré ball of radius 1/√c, metric λ²|dx|² with λ = 2/(1 - c|x|²).
 
-The chart has an edge that floats cannot resolve: at distance r from the origin a point keeps about ε·eʳ of relative precision, and the
-farthest point that can be stored lies at √c r = log(1/(2ε)): 15.2 in fp32, 35.4 in fp64, 4.2 in bf16. Functions that make points stop there
-(`max_radius`); the hyperboloid (`Lorentz`) has no such edge and is the better choice for training in fp32.
+The chart has an edge that floats cannot resolve. At distance r from the origin, rounding moves a point by about
+ε·e^(√c r)/√c. The farthest point that can be stored lies at √c r = log(1/(2ε)): 15.2 in fp32, 35.4 in fp64, 4.2 in
+bf16. Functions that make points stop there (`max_radius`). The hyperboloid (`Lorentz`) has no such edge and is the
+better choice for training in fp32.
 """
 
 import functools
@@ -30,7 +31,7 @@ from horosphere.geometry.maps import lorentz_to_poincare, poincare_to_lorentz
 
 
 def makes_points(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`full_precision`, and the point that comes out is inside the chart of the dtype it is returned in: bf16 rounds 0.999 onto the edge."""
+    """`full_precision`, and the point that comes out lies inside the chart of its dtype: bf16 rounds 0.999 to 1."""
     compute = full_precision(method)
 
     @functools.wraps(method)
@@ -42,10 +43,20 @@ def makes_points(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Poincare(Curved):
-    """Hyperbolic space of curvature -c as a ball."""
+    """Hyperbolic space of curvature -c as a ball.
+
+    >>> P = Poincare(c=1.0)
+    >>> x = torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.99, 0.0]])
+    >>> P.dist0(x).round(decimals=3)  # the edge is infinitely far
+    tensor([0.0000, 2.9440, 5.2930])
+    """
 
     def max_radius(self, dtype: torch.dtype = torch.float32) -> float:
-        """Distance from the origin beyond which this chart holds no points of this dtype."""
+        """Distance from the origin beyond which this chart holds no points of this dtype.
+
+        >>> [round(Poincare().max_radius(dtype), 1) for dtype in (torch.bfloat16, torch.float32, torch.float64)]
+        [4.2, 15.2, 35.4]
+        """
         return math.log(1 / (2 * torch.finfo(dtype).eps)) / math.sqrt(torch.as_tensor(self.c).detach())
 
     @makes_points
@@ -71,13 +82,15 @@ class Poincare(Curved):
         half = v / gap
         step = tanhc(self.c * sq(half)) * half
         step2 = self.c * sq(step)
-        return x + gap * (step + step2 * x) / (
-            gap * (1 - step2) + self.c * sq(x + step)
-        )  # x itself, to the last digit, where v = 0
+        # a sum with x, so that v = 0 gives x to the last digit
+        return x + gap * (step + step2 * x) / (gap * (1 - step2) + self.c * sq(x + step))
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
-        """(2/(√c λ)) artanh(√c|z|) z/|z|, z = (-x) ⊕ y.  As D/sinh(D) · z/(1 - c|z|²) · (1 - c|x|²), D = √c dist: no artanh near 1."""
+        """(2/(√c λ)) artanh(√c|z|) z/|z|, z = (-x) ⊕ y
+
+        Computed as D/sinh(D) · z/(1 - c|z|²) · (1 - c|x|²), D = √c dist: there is no artanh near 1.
+        """
         return excess_to_log_factor(self._excess(x, y)) * self._seen(x, y) / self._gap(y)
 
     @makes_points
@@ -89,8 +102,9 @@ class Poincare(Curved):
 
     @full_precision
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """(λ_x/λ_y) gyr[y, -x] v.  The gyration in terms of d = y - x, so that near points keep their digits:
+        """(λ_x/λ_y) gyr[y, -x] v
 
+        The gyration is written with d = y - x, so that near points keep their digits:
         v + 2c [(g d·v - c|d|² x·v) x + (c(2 x·d x·v - |x|² d·v) - g x·v) d] / (g g_y + c|d|²),   g = 1 - c|x|²
         """
         c, d = self.c, y - x
@@ -101,7 +115,7 @@ class Poincare(Curved):
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        """2 asinh(√c|x-y|/√((1-c|x|²)(1-c|y|²)))/√c, never artanh of a Möbius sum"""
+        """2 asinh(√c|x-y|/√((1-c|x|²)(1-c|y|²)))/√c: no artanh of a Möbius sum"""
         return (excess_to_dist(self._excess(x, y)) / self.c**0.5).squeeze(-1)
 
     @full_precision
@@ -140,7 +154,7 @@ class Poincare(Curved):
 
     @makes_points
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The Lorentz centroid of Σ wᵢ(λᵢxᵢ, (λᵢ - 1)/√c), which are the same points on the hyperboloid."""
+        """Lorentz centroid Σ wᵢ(λᵢxᵢ, (λᵢ - 1)/√c) of the same points on the hyperboloid."""
         factor = 2 / self._gap(x)  # λ
         if weights is not None:
             factor = weights.unsqueeze(-1) * factor
@@ -151,9 +165,8 @@ class Poincare(Curved):
     @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         """Centroid of x and weight·y, as on the hyperboloid."""
-        return self.point(
-            self._hyperboloid().add(poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c), weight)
-        )
+        x, y = poincare_to_lorentz(x, self.c), poincare_to_lorentz(y, self.c)
+        return self.point(self._hyperboloid().add(x, y, weight))
 
     @makes_points
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
@@ -187,13 +200,13 @@ class Poincare(Curved):
         return self._gap(x) * d - self.c * sq(d) * x
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Möbius sum x ⊕ y written in s = x + y, so that (-x) ⊕ y keeps its digits when y is near x; every term below is >= 0."""
+        """Möbius sum x ⊕ y, written with s = x + y so that (-x) ⊕ y keeps its digits when y is near x."""
         s, gap = x + y, self._gap(x)
         s2 = self.c * sq(s)
-        return (gap * s + s2 * x) / (gap * self._gap(y) + s2)
+        return (gap * s + s2 * x) / (gap * self._gap(y) + s2)  # below the line every term is >= 0
 
     def _inside(self, x: Tensor) -> Tensor:
-        """Points rounded onto or past the edge of the chart, brought back to `max_radius` (see the top of this file)."""
+        """Points that were rounded onto or past the edge of the chart, brought back to `max_radius`."""
         largest = 1 - 4 * torch.finfo(x.dtype).eps
         norm2 = self.c * sq(x.float() if x.dtype in HALF else x)
         outside = norm2 > largest**2

@@ -11,17 +11,22 @@ from horosphere.geometry.manifold import Manifold, full_precision
 
 
 class Product(Manifold):
-    """Product((Lorentz(), 5), (Euclidean(), 3), weights=(1, 2)): metric Σ wᵢ gᵢ on R^(5+3) coordinates.
+    """Product((Lorentz(), 5), (Euclidean(), 3), weights=(1, 2)): metric Σ wᵢ gᵢ on 5 + 3 coordinates.
 
-    Geodesics, transport and centroids are those of the factors; weights scale lengths, dist² = Σ wᵢ distᵢ².
+    Geodesics, transport and centroids are those of the factors. Weights scale lengths: dist² = Σ wᵢ distᵢ².
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> M = Product((Lorentz(), 2), (Euclidean(), 1))
+    >>> x, y = M.exp0(torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]]))
+    >>> M.dist(x, y).round(decimals=3)
+    tensor(5.)
     """
 
     def __init__(self, *factors: tuple[Manifold, int], weights: Sequence[float] | None = None):
         super().__init__()
         if not factors:
-            raise ValueError(
-                "Product() is empty: give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))"
-            )
+            example = "Product((Lorentz(), 5), (Euclidean(), 5))"
+            raise ValueError(f"Product() is empty: give factors as (manifold, dimension), e.g. {example}")
         self.factors = nn.ModuleList(m for m, _ in factors)  # type: ignore[assignment]
         self.dims = [d for _, d in factors]
         self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
@@ -38,10 +43,22 @@ class Product(Manifold):
 
     @property
     def dim(self) -> int:
+        """How many coordinates a point has.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> Product((Lorentz(), 2), (Euclidean(), 1)).dim
+        3
+        """
         return sum(self.dims)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(..., d) -> one (..., dᵢ) for each factor"""
+        """(..., d) -> one (..., dᵢ) for each factor
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> curved, flat = Product((Lorentz(), 2), (Euclidean(), 1)).split(torch.tensor([1.0, 2.0, 3.0]))
+        >>> curved, flat
+        (tensor([1., 2.]), tensor([3.]))
+        """
         if x.shape[-1] != self.dim:
             raise ValueError(f"{x.shape[-1]} coordinates for a product of dimensions {' + '.join(map(str, self.dims))}")
         return x.split(self.dims, -1)
@@ -53,15 +70,13 @@ class Product(Manifold):
         return self._join(lambda m, x: m.log0(x), x)
 
     def lift(self, v: Tensor) -> Tensor:
-        return torch.cat(
-            [m.lift(v / w**0.5) for m, w, v in zip(self.factors, self.weights, self.split(v), strict=True)], -1
-        )
+        weighted = zip(self.factors, self.weights, self.split(v), strict=True)
+        return torch.cat([m.lift(v / w**0.5) for m, w, v in weighted], -1)
 
     @full_precision
     def lower(self, x: Tensor) -> Tensor:
-        return torch.cat(
-            [w**0.5 * m.lower(x) for m, w, x in zip(self.factors, self.weights, self.split(x), strict=True)], -1
-        )
+        weighted = zip(self.factors, self.weights, self.split(x), strict=True)
+        return torch.cat([w**0.5 * m.lower(x) for m, w, x in weighted], -1)
 
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         return self._join(lambda m, x, v: m.exp(x, v), x, v)
@@ -70,17 +85,17 @@ class Product(Manifold):
         return self._join(lambda m, x, y: m.log(x, y), x, y)
 
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        times = (
-            t.split(self.dims, -1)
-            if isinstance(t, Tensor) and t.dim() and t.shape[-1] == self.dim
-            else [t] * len(self.dims)
-        )
-        times = [
-            t[..., :1] if isinstance(t, Tensor) and t.dim() and not m.flat else t
-            for m, t in zip(self.factors, times, strict=True)
-        ]
-        parts = [m.flow(x, v, t) for m, x, v, t in zip(self.factors, self.split(x), self.split(v), times, strict=True)]
-        return torch.cat([p for p, _ in parts], -1), torch.cat([q for _, q in parts], -1)
+        """t: a number, (..., 1), or (..., d) for a time a coordinate; a curved factor takes the first of its own."""
+        rows = zip(self.factors, self.split(x), self.split(v), self._times(t), strict=True)
+        flows = [m.flow(x, v, t) for m, x, v, t in rows]
+        return torch.cat([moved for moved, _ in flows], -1), torch.cat([carried for _, carried in flows], -1)
+
+    def _times(self, t: Tensor | float) -> list[Tensor | float]:
+        """The time of `flow`, one for each factor."""
+        if not isinstance(t, Tensor) or t.dim() == 0:
+            return [t] * len(self.dims)
+        times = t.split(self.dims, -1) if t.shape[-1] == self.dim else [t] * len(self.dims)
+        return [t if m.flat else t[..., :1] for m, t in zip(self.factors, times, strict=True)]
 
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         return self._join(lambda m, x, y: m.geodesic(x, y, t), x, y)
@@ -116,13 +131,8 @@ class Product(Manifold):
 
     @full_precision
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        return torch.cat(
-            [
-                m.rgrad(x, g) / w
-                for m, w, x, g in zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
-            ],
-            -1,
-        )
+        weighted = zip(self.factors, self.weights, self.split(x), self.split(g), strict=True)
+        return torch.cat([m.rgrad(x, g) / w for m, w, x, g in weighted], -1)
 
     @full_precision
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
@@ -142,28 +152,30 @@ class Product(Manifold):
         return sum(m.ambient_extra for m in self.factors)
 
     def ambient(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        parts = [m.ambient(x) for m, x in zip(self.factors, self.split(x), strict=True)]
-        times = [t for _, t in parts if t is not None]
-        return torch.cat([u for u, _ in parts], -1), torch.cat(times, -1) if times else None
+        ambients = [m.ambient(x) for m, x in zip(self.factors, self.split(x), strict=True)]
+        times = [t for _, t in ambients if t is not None]
+        return torch.cat([u for u, _ in ambients], -1), torch.cat(times, -1) if times else None
 
     def point(self, u: Tensor) -> Tensor:
         return self._join(lambda m, u: m.point(u), u)
 
     @full_precision
     def log_volume(self, v: Tensor) -> Tensor:
-        parts = zip(self.factors, self.weights, self.split(v), strict=True)
-        return torch.stack([m.log_volume(v / w**0.5) for m, w, v in parts]).sum(0)
+        weighted = zip(self.factors, self.weights, self.split(v), strict=True)
+        return torch.stack([m.log_volume(v / w**0.5) for m, w, v in weighted]).sum(0)
 
     def extra_repr(self) -> str:
         return f"dims={self.dims}, weights={self.weights}"
 
     def _join(self, f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return torch.cat([f(m, *parts) for m, *parts in self._parts(tensors)], -1)
+        """f of each factor on its coordinates, side by side."""
+        return torch.cat([f(m, *own) for m, *own in self._by_factor(tensors)], -1)
 
     def _sum(self, f: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return torch.stack(
-            [w * f(m, *parts) for w, (m, *parts) in zip(self.weights, self._parts(tensors), strict=True)]
-        ).sum(0)
+        """Σ wᵢ f of each factor on its coordinates."""
+        weighted = zip(self.weights, self._by_factor(tensors), strict=True)
+        return torch.stack([w * f(m, *own) for w, (m, *own) in weighted]).sum(0)
 
-    def _parts(self, tensors: tuple[Tensor, ...]) -> Any:
+    def _by_factor(self, tensors: tuple[Tensor, ...]) -> Any:
+        """(factor, its coordinates of each tensor), factor by factor."""
         return zip(self.factors, *(self.split(t) for t in tensors), strict=True)

@@ -43,7 +43,7 @@ SPACE = "␣"  # how a label shows one
 def token_points(model: HelmForCausalLM) -> tuple[Tensor, Manifold]:
     """The embeddings as points of the stream's manifold, without the slot of the time.   -> (V, d)"""
     manifold = model.model.manifold
-    return manifold.space(model.model.embed_tokens.weight).detach(), manifold
+    return manifold.slots.space(model.model.embed_tokens.weight).detach(), manifold
 
 
 def token_counts(tokens: TokenFile, vocab_size: int) -> np.ndarray:

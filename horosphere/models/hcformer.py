@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from horosphere.errors import UserError
-from horosphere.nn.clustering import Assignments, ClusterMixer, ImageNorm, side
+from horosphere.nn.clustering import Assignments, ClusterMixer, ClusterSizes, ImageNorm, side
 from horosphere.settings import Amount, Count, Decay, Natural, Positive
 
 CHOICES = {
@@ -149,19 +149,22 @@ class Block(nn.Module):
         dim, hidden = config.dims[stage], config.dims[stage] * config.mlp_ratios[stage]
         shifted = config.hierarchy == "shifted"
         self.mixer_norm = ImageNorm(dim)
+        sizes = ClusterSizes(
+            heads=config.heads[stage],
+            head_width=config.head_width,
+            map_size=-(-config.image_size // config.strides[stage]),
+            windows=config.windows[stage],
+            patch_centres=config.patch_centres[stage],
+            window_centres=0 if shifted else config.window_centres[stage],
+        )
         self.mixer = ClusterMixer(
             dim,
-            config.heads[stage],
-            config.head_width,
-            -(-config.image_size // config.strides[stage]),
-            config.windows[stage],
-            config.patch_centres[stage],
-            0 if shifted else config.window_centres[stage],
-            config.patch_geometry,
-            config.window_geometry,
-            config.curvature,
-            config.position_bias,
-            config.assignment,
+            sizes,
+            patch_geometry=config.patch_geometry,
+            window_geometry=config.window_geometry,
+            curvature=config.curvature,
+            position_bias=config.position_bias,
+            assignment=config.assignment,
             shift=shifted and config.windows[stage] > 1 and index % 2 == 1,
         )
         self.mixer_scale = nn.Parameter(torch.full((dim,), config.layer_scale))

@@ -31,6 +31,7 @@ from horosphere.nn import (
     Embedding,
     Experts,
     LatentAttention,
+    LatentSizes,
     MixtureOfExperts,
     Router,
     SlotLinear,
@@ -147,9 +148,14 @@ class HelmBlock(GradientCheckpointingLayer):
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
-            latents = (config.q_lora_rank, config.kv_lora_rank)
-            head = (config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim)
-            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, *latents, *head, layer)
+            sizes = LatentSizes(
+                q_latent=config.q_lora_rank,
+                kv_latent=config.kv_lora_rank,
+                nope=config.qk_nope_head_dim,
+                rope=config.qk_rope_head_dim,
+                value=config.v_head_dim,
+            )
+            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
         self.attention_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
@@ -197,7 +203,7 @@ class HelmPreTrainedModel(PreTrainedModel):
         if isinstance(module, SlotLinear) and not getattr(module.weight, "_is_hf_initialized", False):
             module.still_time()
         elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
-            module.weight.copy_(module.manifold.lift(module.manifold.space(module.weight)))
+            module.weight.copy_(module.manifold.lift(module.manifold.slots.space(module.weight)))
         elif isinstance(module, SlotNorm) or (isinstance(module, SlotResidual) and module.weight is not None):
             init.ones_(module.weight)
         elif isinstance(module, Temperature) and module.log is not None:
@@ -289,7 +295,7 @@ class HelmModel(HelmPreTrainedModel):
         dtype = torch.promote_types(x.dtype, torch.float32)
         if config.attention == "latent":
             return x, rotary_angles(position_ids, config.qk_rope_head_dim, config.rope_theta, dtype=dtype)
-        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.ambient_extra, dtype)
+        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.slots.times, dtype)
 
 
 class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):

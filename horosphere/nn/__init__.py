@@ -5,7 +5,7 @@ from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import SwiGLU
 from horosphere.nn.head import TokenHead
-from horosphere.nn.latent_attention import LatentAttention
+from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
@@ -17,6 +17,7 @@ __all__ = [
     "Embedding",
     "Experts",
     "LatentAttention",
+    "LatentSizes",
     "Lift",
     "Linear",
     "Lower",

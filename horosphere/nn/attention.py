@@ -1,5 +1,8 @@
-"""Attention by distance. softmax(-d_L²/τ) on the hyperboloid is dot-product attention on [x_t, x] with the query's time negated, because
-d_L² = -2/c - 2<q, k> and constants leave a softmax: stock flash kernels do it, and no matrix of distances is ever built."""
+"""Attention by distance, as stock attention.
+
+softmax(-d_L²/τ) on the hyperboloid is dot-product attention on [x_t, x] with the query's time negated, because
+d_L² = -2/c - 2<q, k> and a softmax ignores constants. So flash kernels do it, and no matrix of distances is ever built.
+"""
 
 import math
 from typing import Any
@@ -36,21 +39,24 @@ def slot_heads(
     scale: Tensor | None = None,
     query: bool = False,
 ) -> Tensor:
-    """`Manifold.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
+    """`Slots.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
     if fused(u, manifold):
         return kernels.heads(u, angles, scale, query, start, manifold.c)  # type: ignore[arg-type]
     if angles is not None:
         u = torch.cat((u[..., :start], rotate(u[..., start:], angles)), -1) if start else rotate(u, angles)
-    return manifold.heads(u, scale, query)
+    return manifold.slots.heads(u, scale, query)
 
 
 def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
-    """`Manifold.centre`.   (B, T, H, n) -> (B, T, H, n)"""
-    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.centre(z)  # type: ignore[arg-type]
+    """`Slots.centre`.   (B, T, H, n) -> (B, T, H, n)"""
+    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.slots.centre(z)  # type: ignore[arg-type]
 
 
 class Temperature(nn.Module):
-    """What multiplies a head's queries: 2√n/τ with τ = √n·exp(learned), so that scores at scale 1/√n are 2<q, k>/τ; nothing in flat space."""
+    """What multiplies a head's queries: 2√n/τ with τ = √n·exp(learned); None in flat space.
+
+    Scores at scale 1/√n then are 2<q, k>/τ.
+    """
 
     def __init__(self, manifold: Manifold):
         super().__init__()
@@ -67,8 +73,15 @@ class Temperature(nn.Module):
 class Attention(nn.Module):
     """Causal multi-head attention on slots.   (B, T, dim) -> (B, T, dim)
 
-    A head has head_dim slots too, on the hyperboloid one time and head_dim - 1 space components: kernels see the width they are made for.
-    `cache` is a Hugging Face cache or None.
+    A head has head_dim slots too: on the hyperboloid one time and head_dim - 1 space components. So kernels see the
+    width they are made for. `cache` is a Hugging Face cache or None.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import rotary_angles
+    >>> attention = Attention(dim=16, heads=2, head_dim=8, manifold=Lorentz())
+    >>> x, angles = torch.ones(1, 5, 16), rotary_angles(torch.arange(5)[None], 8, still=1)
+    >>> attention(x, angles).shape
+    torch.Size([1, 5, 16])
     """
 
     def __init__(self, dim: int, heads: int, head_dim: int, manifold: Manifold, layer: int = 0):
@@ -91,16 +104,23 @@ class Attention(nn.Module):
         """Queries, keys and values, each (B, T, H, head_dim)."""
         layers, scale = (self.q_proj, self.k_proj, self.v_proj), self.temperature()
         if fused(x, self.manifold):
-            return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, self.manifold.c)  # type: ignore[arg-type]
+            c: Any = self.manifold.c
+            return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, c)
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)) for layer in layers)
         q = slot_heads(q, self.manifold, angles, scale=scale, query=True)
         return q, slot_heads(k, self.manifold, angles), slot_heads(v, self.manifold)
 
 
 def document_mask(positions: Tensor) -> Mask:
-    """Causal attention that stays within documents packed into one row; positions start at 0 with each.   (B, T) -> mask
+    """Causal attention that stays within documents packed into one row.   (B, T) -> mask
 
-    On CUDA a block mask, for which whole blocks are skipped; elsewhere (B, 1, T, T) booleans.
+    positions: of tokens in their documents; 0 begins a new one. On CUDA the mask is a block mask, by which whole blocks
+    are skipped; elsewhere (B, 1, T, T) booleans.
+
+    >>> document_mask(torch.tensor([[0, 1, 0]]))[0, 0].int()  # two documents: two tokens, then one
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
     """
     document = (positions == 0).cumsum(-1)
     size = positions.shape[1]

@@ -1,12 +1,14 @@
-"""ClusterMixer: tokens of an image exchange what they know by being clustered (HCFormer), near ones in windows, far ones window by window.
+"""ClusterMixer (HCFormer): patches of an image exchange what they know by being clustered.
 
-Both levels do the same with points x_i, centres c_j and the values of both:
+Patches are clustered within their window, and windows within the image. Both levels do the same with points x_i,
+centres c_j and the values of both:
 
-    A_ij = softmax over j of (similarity(x_i, c_j) + b_ij)      similarity = α·cos in flat space, -α·dist on the hyperboloid
-    c'_j = (c_j + Σ_i A_ij v_i) / (1 + Σ_i A_ij)                 g_i = Σ_j A_ij c'_j
+    A_ij = softmax over j of (similarity(x_i, c_j) + b_ij)      similarity: α·cos in flat space, -α·dist elsewhere
+    c'_j = (c_j + Σ_i A_ij v_i) / (1 + Σ_i A_ij)                g_i = Σ_j A_ij c'_j
 
-Maps are (B, H, W, C), channels last: projections are plain products, and what cuts windows out is an index, not a pass over memory, once compiled.
-Assignments are stored centre by point, (..., M, N), as the position biases are: rows then are as long as there are points, and so aligned.
+Maps are (B, H, W, C), channels last: projections are plain products, and once compiled a window is cut out by an index,
+not by a pass over memory. Assignments are stored centre by point, (..., M, N), as position biases are: long rows are
+aligned.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ from horosphere.geometry.manifold import HALF, full_precision
 from horosphere.nn.once import once
 from horosphere.nn.slots import kernels
 
-SHORTEST = 1e-4  # of a vector that has a direction; features come from a norm and are about 1. Below, the cosine fades, and its gradient stays finite
+# Vectors shorter than this have no direction: their cosine fades, and its gradient stays finite. Features are about 1.
+SHORTEST = 1e-4
 
 Pair = tuple[int, int]
 
@@ -33,12 +36,10 @@ class Assignments:
     """Who belongs to which centre: each patch within its window, and each window. Both sum to 1 over centres."""
 
     patch: Tensor  # (B, heads, centres, H, W)
-    window: (
-        Tensor | None
-    )  # (B, heads, window centres, rows, columns of windows); None where there is no clustering of windows
+    window: Tensor | None  # (B, heads, window centres, rows, columns of windows); None where windows are not clustered
 
 
-# -- clustering -----------------------------------------------------------------------------------------------------------
+# -- clustering --------------------------------------------------------------------------------------------------------
 
 
 def clip(v: Tensor) -> Tensor:
@@ -47,17 +48,22 @@ def clip(v: Tensor) -> Tensor:
 
 
 def similarity(points: Tensor, centres: Tensor, scale: Tensor, manifold: Manifold) -> Tensor:
-    """α·cos(c_j, x_i) in flat space, -α·dist(exp0 clip c_j, exp0 clip x_i) elsewhere.   (..., N, w), (..., M, w) -> (..., M, N)"""
+    """α·cos(c_j, x_i) in flat space, -α·dist(exp0 clip c_j, exp0 clip x_i) elsewhere.
+
+    (..., N, w), (..., M, w) -> (..., M, N)
+    """
     if manifold.flat:
-        return (scale * F.normalize(centres, dim=-1, eps=SHORTEST)).to(points.dtype) @ F.normalize(
-            points, dim=-1, eps=SHORTEST
-        ).to(points.dtype).mT
+        unit_centres = (scale * F.normalize(centres, dim=-1, eps=SHORTEST)).to(points.dtype)
+        return unit_centres @ F.normalize(points, dim=-1, eps=SHORTEST).to(points.dtype).mT
     centres, points = (manifold.exp0(clip(_wide(v))) for v in (centres, points))
     return -scale * manifold.pairwise(centres, points)
 
 
 def assign(logits: Tensor, hard: bool = False) -> Tensor:
-    """Softmax over centres; hard: all of a point to its nearest centre, with the gradient of the softmax.   (..., M, N) -> (..., M, N)"""
+    """Softmax over centres.   (..., M, N) -> (..., M, N)
+
+    hard: all of a point goes to its nearest centre, with the gradient of the softmax.
+    """
     soft = logits.softmax(-2)
     if not hard:
         return soft
@@ -77,13 +83,14 @@ def cluster(
     centre_values: Tensor,
     scale: Tensor,
     manifold: Manifold,
+    *,
     bias: Tensor | None = None,
     counts: Tensor | None = None,
     hard: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """g_i = Σ_j A_ij c'_j and A.   (..., N, w) x 2, (..., M, w) x 2, bias (..., M, N) -> (..., N, w), (..., M, N)
 
-    `counts` (..., 1, N): 0 for points that are there only to fill a shape; they change no centre.
+    counts (..., 1, N): 0 for points that are there only to fill a shape; they change no centre.
     """
     logits = similarity(points, centres, scale, manifold)
     assignment = assign(logits if bias is None else logits + bias, hard).to(values.dtype)
@@ -94,13 +101,13 @@ def cluster(
 _precise_cluster = full_precision(cluster)
 
 
-# -- maps -----------------------------------------------------------------------------------------------------------------
+# -- maps --------------------------------------------------------------------------------------------------------------
 
 
 def pool(x: Tensor, grid: Pair, extent: Pair | None = None) -> Tensor:
     """Means over a grid of cells, as adaptive pooling has them, at least in fp32.   (B, H, W, C) -> (B, *grid, C)
 
-    The grid lies on `extent`, which may reach beyond the map: only what is on the map counts, and cells wholly beyond it are 0.
+    The grid lies on `extent`, which may reach beyond the map. Only patches on the map count; cells without any are 0.
     """
     (height, width), (rows, columns) = x.shape[1:3], grid
     down, across = extent or (height, width)
@@ -115,21 +122,22 @@ def pool(x: Tensor, grid: Pair, extent: Pair | None = None) -> Tensor:
 
 
 def cut(x: Tensor, windows: Pair, heads: int) -> Tensor:
-    """The map in windows, padded below and to the right where they do not fit.   (B, H, W, heads·w) -> (B, windows, heads, patches, w)"""
+    """The map in windows, padded below and to the right where they do not fit.
+
+    (B, H, W, heads·w) -> (B, windows, heads, patches, w)
+    """
     (height, width), (down, across) = x.shape[1:3], _extent((x.shape[1], x.shape[2]), windows)
     x = F.pad(x, (0, 0, 0, across - width, 0, down - height))
-    x = (
-        x.unflatten(3, (heads, -1)).unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1))
-    )  # (B, r, h, c, w, heads, width)
+    # (B, rows of windows, height of one, columns of windows, width of one, heads, w)
+    x = x.unflatten(3, (heads, -1)).unflatten(2, (windows[1], -1)).unflatten(1, (windows[0], -1))
     return x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4, 5).flatten(1, 2)
 
 
 def join(x: Tensor, windows: Pair, size: Pair) -> Tensor:
     """Inverse of `cut`.   (B, windows, heads, patches, w) -> (B, H, W, heads·w)"""
     down, across = _extent(size, windows)
-    x = x.unflatten(3, (down // windows[0], across // windows[1])).unflatten(
-        1, windows
-    )  # (B, r, c, heads, h, w, width)
+    # (B, rows of windows, columns of windows, heads, height of one, width of one, w)
+    x = x.unflatten(3, (down // windows[0], across // windows[1])).unflatten(1, windows)
     return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)[:, : size[0], : size[1]]
 
 
@@ -137,27 +145,26 @@ def spread(windows: Tensor, size: Pair) -> Tensor:
     """One vector a window to its patches.   (B, rows, columns, C) -> (B, H, W, C)"""
     rows, columns = windows.shape[1:3]
     down, across = _extent(size, (rows, columns))
+    # one axis after the other: the gradient then sums one after the other, which is faster
     x = windows[:, :, :, None].expand(-1, -1, -1, across // columns, -1).flatten(2, 3)
-    x = (
-        x[:, :, None].expand(-1, -1, down // rows, -1, -1).flatten(1, 2)
-    )  # one axis after the other: so are the sums of the gradient, which is faster
+    x = x[:, :, None].expand(-1, -1, down // rows, -1, -1).flatten(1, 2)
     return x[:, : size[0], : size[1]]
 
 
 def _share(size: Pair, windows: Tensor) -> Tensor:
-    """Of the patches of a map, those in each window.   (rows, columns, 1)"""
-    return (_shares(size[0], windows.shape[1], windows)[:, None] * _shares(size[1], windows.shape[2], windows))[
-        ..., None
-    ]
+    """The share of a map's patches that lies in each window.   (rows, columns, 1)"""
+    of_rows, of_columns = _shares(size[0], windows.shape[1], windows), _shares(size[1], windows.shape[2], windows)
+    return (of_rows[:, None] * of_columns)[..., None]
 
 
 def _shares(size: int, windows: int, like: Tensor) -> Tensor:
-    """Of the rows of a map, those in each row of windows, which may reach beyond it.   (windows)"""
+    """The share of a map's rows that lies in each row of windows; the last may reach beyond the map.   (windows)"""
     each = -(-size // windows)
     return (size - each * torch.arange(windows, device=like.device)).clamp(0, each).to(like.dtype) / size
 
 
 def _extent(size: Pair, windows: Pair) -> Pair:
+    """The height and width of whole windows over a map of this size."""
     return size[0] + -size[0] % windows[0], size[1] + -size[1] % windows[1]
 
 
@@ -174,14 +181,14 @@ def _on_map(size: Pair, windows: Pair, grid: Pair, like: Tensor) -> Tensor:
 
 
 def on_cuda(x: Tensor) -> bool:
-    """Whether forms that suit a GPU serve: there, and not on the way to another program."""
+    """Whether to compute in the form that suits a GPU: on CUDA, unless this is being exported."""
     return x.is_cuda and not leaves()
 
 
 def on_chip(x: Tensor, usual: bool) -> bool:
-    """Whether `nn.kernels` serves: on CUDA, in half precision (they would spill in fp32).
+    """Whether `nn.kernels` serves: on CUDA, in half precision; in fp32 they would spill.
 
-    On maps of the `usual` size, or in compiled blocks: kernels are compiled for each size, which takes seconds.
+    And only on maps of the `usual` size, or in compiled blocks: to compile kernels for a size takes seconds.
     """
     return (
         kernels is not None
@@ -199,9 +206,9 @@ def _new_enough(device: int) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-@torch.compiler.assume_constant_result  # torch 2.11 tells compiled functions that they are being exported: ask outside of them
+@torch.compiler.assume_constant_result  # asked outside: torch 2.11 tells compiled functions that they are exported
 def leaves() -> bool:
-    """Whether this is being turned into another program."""
+    """Whether this is being exported to another program."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
@@ -210,7 +217,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _watched(layer: nn.Module) -> bool:
-    """Whether someone hears of its calls, so that it must be called."""
+    """Whether the layer has hooks, so that it must be called."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
@@ -221,26 +228,38 @@ def side(centres: int, what: str) -> int:
     return isqrt(centres)
 
 
-# -- the layer ------------------------------------------------------------------------------------------------------------
+# -- the layer ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClusterSizes:
+    """The sizes of a `ClusterMixer`, in the words of the paper."""
+
+    heads: int
+    head_width: int
+    map_size: int  # patches per side of the map that position biases are learned on; on other maps they are resized
+    windows: int  # per side
+    patch_centres: int  # in each window, on a square grid
+    window_centres: int  # of the clustering of windows, on a square grid; 1: the mean of the map instead; 0: neither
 
 
 class ClusterMixer(nn.Module):
     """FC(Norm([g_window, g_patch])).   (B, H, W, dim) -> (B, H, W, dim)
 
-    `size`: the map that position biases are learned on; on others they are resized. `windows` per side; `centres` in each.
-    `window_centres`: of the clustering of windows; 1: the mean of the map in its place; 0: neither. `shift` moves the windows by half of one,
-    around the edges.
+    curvature: c of the levels that are hyperbolic. position_bias: whether b_ij is learned.
+    shift: windows are moved by half of one, around the edges.
+
+    >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=1)
+    >>> mixer = ClusterMixer(dim=6, sizes=sizes)
+    >>> mixer(torch.ones(1, 8, 8, 6)).shape, mixer(torch.ones(1, 7, 9, 6)).shape
+    (torch.Size([1, 8, 8, 6]), torch.Size([1, 7, 9, 6]))
     """
 
     def __init__(
         self,
         dim: int,
-        heads: int,
-        width: int,
-        size: int,
-        windows: int,
-        centres: int,
-        window_centres: int,
+        sizes: ClusterSizes,
+        *,
         patch_geometry: str = "euclidean",
         window_geometry: str = "lorentz",
         curvature: float = 1.0,
@@ -249,48 +268,52 @@ class ClusterMixer(nn.Module):
         shift: bool = False,
     ):
         super().__init__()
-        self.heads, self.size, self.shift, self.hard = heads, size, shift, assignment == "hard"
-        self.windows, self.side = windows, side(centres, "patch_centres")
-        self.window_side = side(window_centres, "window_centres") if window_centres else 0
-        self.patch_manifold, self.window_manifold = (
-            geometry(patch_geometry, width, curvature),
-            geometry(window_geometry, width, curvature),
-        )
-        inner = heads * width
+        heads, size, windows = sizes.heads, sizes.map_size, sizes.windows
+        self.heads, self.size, self.windows = heads, size, windows
+        self.shift, self.hard = shift, assignment == "hard"
+        self.side = side(sizes.patch_centres, "patch_centres")
+        self.window_side = side(sizes.window_centres, "window_centres") if sizes.window_centres else 0
+        self.patch_manifold = geometry(patch_geometry, sizes.head_width, curvature)
+        self.window_manifold = geometry(window_geometry, sizes.head_width, curvature)
+        inner = heads * sizes.head_width
+        mixed = 2 * inner if sizes.window_centres else inner
         self.project = nn.Linear(dim, 2 * inner)  # features and values: two projections, one product
         self.patch_scale = nn.Parameter(torch.ones(1))
-        self.patch_bias = nn.Parameter(torch.zeros(heads, centres, size, size)) if position_bias else None
-        self.window_scale = nn.Parameter(torch.ones(1)) if window_centres > 1 else None
-        self.window_bias = (
-            nn.Parameter(torch.zeros(heads, window_centres, windows, windows))
-            if position_bias and window_centres > 1
-            else None
-        )
-        self.norm = ImageNorm(2 * inner if window_centres else inner)
-        self.fc = nn.Linear(2 * inner if window_centres else inner, dim)
+        self.patch_bias = nn.Parameter(torch.zeros(heads, sizes.patch_centres, size, size)) if position_bias else None
+        self.window_scale = self.window_bias = None
+        if sizes.window_centres > 1:
+            self.window_scale = nn.Parameter(torch.ones(1))
+            if position_bias:
+                self.window_bias = nn.Parameter(torch.zeros(heads, sizes.window_centres, windows, windows))
+        self.norm = ImageNorm(mixed)
+        self.fc = nn.Linear(mixed, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._mix(x, fuse=True)[0]
 
     def mix(self, x: Tensor) -> tuple[Tensor, Assignments]:
-        """The output and the assignments behind it."""
+        """The output and the assignments behind it.
+
+        >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=4)
+        >>> _, assignments = ClusterMixer(dim=6, sizes=sizes).mix(torch.ones(1, 8, 8, 6))
+        >>> assignments.patch.shape, assignments.window.shape
+        (torch.Size([1, 2, 4, 8, 8]), torch.Size([1, 2, 4, 2, 2]))
+        """
         y, patch, window = self._mix(x, fuse=False)
         assert patch is not None
         (height, width), grid = x.shape[1:3], (self.windows, self.windows)
         down, across = _extent((height, width), grid)
-        patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(
-            1, grid
-        )  # (B, r, c, heads, centres, h, w)
-        patch = (
-            patch.permute(0, 3, 4, 1, 5, 2, 6)
-            .flatten(5, 6)
-            .flatten(3, 4)[..., :height, :width]
-            .roll(self._half((height, width)), (-2, -1))
-        )
+        # (B, rows of windows, columns of windows, heads, centres, height of one, width of one)
+        patch = patch.unflatten(4, (down // grid[0], across // grid[1])).unflatten(1, grid)
+        patch = patch.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)[..., :height, :width]
+        patch = patch.roll(self._half((height, width)), (-2, -1))
         return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
 
     def _mix(self, x: Tensor, fuse: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The output; A of patches (B, windows, heads, centres, patches), which `fuse` may leave out; of windows (B, heads, centres, windows)"""
+        """The output, A of patches (B, windows, heads, centres, patches), A of windows (B, heads, centres, windows).
+
+        fuse: a kernel may do the patches; it leaves their A out.
+        """
         height, width = size = (x.shape[1], x.shape[2])
         grid = (self.windows, self.windows)
         cells = (self.windows * self.side, self.windows * self.side)
@@ -300,26 +323,26 @@ class ClusterMixer(nn.Module):
 
         even = height % cells[0] == 0 and width % cells[1] == 0
         if fuse and self._fusible() and on_chip(features_values, usual=size == (self.size, self.size)):
-            how = (self.heads, self.windows, self.side, SHORTEST)
-            patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *how)
+            sizes = (self.heads, self.windows, self.side, SHORTEST)
+            patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *sizes)
             patch_assignment = None
         else:
             centres = pool(features_values, cells, _extent(size, grid))
             patch, patch_assignment = self._patch_level(features_values, centres)
         window, window_assignment = None, None
         if self.window_side:
-            whole = (
-                centres if even else features_values
-            )  # means of equal cells are means of the map, and a fraction of its size to read
+            # means of equal cells have the same means as the map, and are a fraction of its size to read
+            whole = centres if even else features_values
             window, window_assignment = self._window_level(whole, features_values, size)
-        apart = (
-            on_cuda(patch) and type(self.fc) is nn.Linear and not any(_watched(layer) for layer in (self.fc, self.norm))
-        )
+        apart = on_cuda(patch) and type(self.fc) is nn.Linear and not (_watched(self.fc) or _watched(self.norm))
         y = self._read_apart(patch, window) if apart else self.fc(self.norm(patch, window))
         return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
 
     def _read_apart(self, patch: Tensor, window: Tensor | None) -> Tensor:
-        """FC(Norm([g_window, g_patch])), the part of a window once for all its patches. On the CPU the formula stands: work is counted there."""
+        """FC(Norm([g_window, g_patch])), where what comes from a window is computed once for all its patches.
+
+        For CUDA. On the CPU the formula stands as it is: there FLOPs are counted.
+        """
         near, far = self.norm.written_out(patch, window)
         if far is None:
             return self.fc(near)
@@ -328,20 +351,19 @@ class ClusterMixer(nn.Module):
 
     def _fusible(self) -> bool:
         """Whether `nn.kernels` has this clustering: flat and soft, few and narrow centres."""
-        return (
-            self.patch_manifold.flat
-            and not self.hard
-            and self.side <= 8
-            and self.project.out_features <= 128 * self.heads
-        )
+        few_and_narrow = self.side <= 8 and self.project.out_features <= 128 * self.heads
+        return self.patch_manifold.flat and not self.hard and few_and_narrow
 
     def _half(self, size: Pair) -> Pair:
-        """By how much windows are shifted."""
+        """How far windows are shifted, down and across."""
         down, across = _extent(size, (self.windows, self.windows))
         return (down // self.windows // 2, across // self.windows // 2) if self.shift else (0, 0)
 
     def _patch_level(self, features_values: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, H, W, 2·heads·w), centres (B, cells, cells, 2·heads·w) -> g (B, H, W, heads·w), A (B, windows, heads, centres, patches)"""
+        """g (B, H, W, heads·w) and A (B, windows, heads, centres, patches) of patches.
+
+        (B, H, W, 2·heads·w), centres (B, cells, cells, 2·heads·w).
+        """
         height, width = size = (features_values.shape[1], features_values.shape[2])
         grid = (self.windows, self.windows)
         f, v = cut(features_values, grid, 2 * self.heads).chunk(2, 2)
@@ -351,9 +373,8 @@ class ClusterMixer(nn.Module):
             counts = cut(v.new_ones(1, height, width, 1), grid, 1).mT  # `cut` fills up with zeros
             beyond = self._beyond(size, centres)
             bias = beyond if bias is None else bias + beyond
-        g, assignment = cluster(
-            f, v, centre_f, centre_v, self.patch_scale, self.patch_manifold, bias, counts, self.hard
-        )
+        scale, manifold = self.patch_scale, self.patch_manifold
+        g, assignment = cluster(f, v, centre_f, centre_v, scale, manifold, bias=bias, counts=counts, hard=self.hard)
         return join(g, grid, size), assignment
 
     def _places(self, size: Pair) -> Tensor | None:
@@ -371,16 +392,19 @@ class ClusterMixer(nn.Module):
         return bias.permute(2, 4, 0, 1, 3, 5).flatten(4, 5).flatten(0, 1)
 
     def _beyond(self, size: Pair, like: Tensor) -> Tensor:
-        """What keeps patches from centres that lie wholly beyond the map.   (windows, 1, centres, 1)
+        """A bias that keeps patches from centres that lie wholly beyond the map.   (windows, 1, centres, 1)
 
-        Finite, so that windows that lie there too get no NaN; nothing reads those.
+        Finite, so that windows wholly beyond the map get no NaN; nothing reads those.
         """
         grid, cells = (self.windows, self.windows), (self.windows * self.side, self.windows * self.side)
         on_map = cut(_on_map(size, grid, cells, like)[None, ..., None], grid, 1)[0]
         return (1 - on_map) * (torch.finfo(like.dtype).min / 2)
 
     def _window_level(self, whole: Tensor, features_values: Tensor, size: Pair) -> tuple[Tensor, Tensor | None]:
-        """g of windows (B, rows, columns, heads·w), A (B, heads, window centres, windows), in fp32: points, and few of them."""
+        """g (B, rows, columns, heads·w) and A (B, heads, window centres, windows) of windows.
+
+        In fp32: they are points, and few. whole: the map, or means of its cells.
+        """
         k, grid = self.window_side, (self.windows, self.windows)
         fits = whole.shape[1] % k == 0 and whole.shape[2] % k == 0
         centres = pool(whole if fits else features_values, (k, k))
@@ -391,8 +415,9 @@ class ClusterMixer(nn.Module):
         centre_f, centre_v = cut(centres, (1, 1), 2 * self.heads)[:, 0].chunk(2, 1)
         bias = None if self.window_bias is None else self.window_bias.flatten(2)
         counts = None if size == _extent(size, grid) else _on_map(size, grid, grid, f).flatten()
+        scale, manifold = self.window_scale, self.window_manifold
         g, assignment = _precise_cluster(
-            f, v, centre_f, centre_v, self.window_scale, self.window_manifold, bias, counts, self.hard
+            f, v, centre_f, centre_v, scale, manifold, bias=bias, counts=counts, hard=self.hard
         )
         return g.movedim(1, 2).flatten(2).unflatten(1, grid), assignment
 
@@ -400,7 +425,7 @@ class ClusterMixer(nn.Module):
 class ImageNorm(nn.GroupNorm):
     """GroupNorm(1): over a whole image, with a weight and a bias per channel.   (B, H, W, C) -> (B, H, W, C)
 
-    `windows` (B, rows, columns, C') come before the channels of x, each vector for all patches of its window.
+    windows (B, rows, columns, C'): channels that come before those of x, the same for all patches of a window.
     """
 
     def __init__(self, dim: int):
@@ -416,29 +441,31 @@ class ImageNorm(nn.GroupNorm):
     def written_out(self, x: Tensor, windows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Channels of x (B, H, W, C) and of windows (B, rows, columns, C'), apart.
 
-        For CUDA, where torch's own norm lays channels first and what follows is read across. On the CPU that one is faster.
+        For CUDA, where torch's own norm puts channels first, and what follows would read across memory. On the CPU
+        torch's own is faster.
         """
-        found = _Norm.apply(x, windows, self.weight, self.bias, self.eps)
-        return (found, None) if windows is None else found
+        normed = _Norm.apply(x, windows, self.weight, self.bias, self.eps)
+        return (normed, None) if windows is None else normed
 
 
 class _Norm(torch.autograd.Function):
-    """y = a x + b with a = w/σ, b = bias - mean·w/σ, without the map of both parts in memory.
+    """y = a x + b with a = w/σ, b = bias - mean·w/σ, without a map of both kinds of channels in memory.
 
-    Written by hand for its gradient: sums of dy and dy·x by channel tell all else, so the map is read twice, where autograd reads it three times.
+    The gradient is written by hand. It needs only the sums of dy and dy·x by channel, and so reads the map twice;
+    autograd would read it three times.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, windows: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> Any:
         variance, mean = torch.var_mean(_wide(x), (1, 2, 3), correction=0)
-        own = 0
+        own = 0  # channels of windows
         if windows is not None:
             own, share = windows.shape[-1], _share((x.shape[1], x.shape[2]), windows)
-            part = own / (own + x.shape[-1])
             far = (windows * share).sum((1, 2)).mean(-1)
             far_variance = ((windows - far[:, None, None, None]).square() * share).sum((1, 2)).mean(-1)
-            variance = part * far_variance + (1 - part) * variance + part * (1 - part) * (far - mean).square()
-            mean = part * far + (1 - part) * mean
+            of_far = own / (own + x.shape[-1])  # their share of all channels
+            variance = of_far * far_variance + (1 - of_far) * variance + of_far * (1 - of_far) * (far - mean).square()
+            mean = of_far * far + (1 - of_far) * mean
         inverse = (variance + eps).rsqrt()
         ctx.save_for_backward(x, windows, weight, mean, inverse)
         scale = (inverse[:, None] * weight)[:, None, None]
@@ -454,10 +481,8 @@ class _Norm(torch.autograd.Function):
         sums, products = near.sum((1, 2)), (near * x).sum((1, 2))
         if far is not None:
             far, own = _wide(far), far.shape[-1]
-            sums, products = (
-                torch.cat((far.sum((1, 2)), sums), 1),
-                torch.cat(((far * windows).sum((1, 2)), products), 1),
-            )
+            sums = torch.cat((far.sum((1, 2)), sums), 1)
+            products = torch.cat(((far * windows).sum((1, 2)), products), 1)
         turned = products - mean[:, None] * sums  # Σ dy (x - mean)
         patches = x.shape[1] * x.shape[2]
         count = patches * weight.shape[0]
@@ -467,12 +492,12 @@ class _Norm(torch.autograd.Function):
         dx = (near * scale[..., own:] + x * along + level).to(x.dtype)
         dwindows = None
         if far is not None:
-            dwindows = far * scale[..., :own] + (windows * along + level) * (
-                _share((x.shape[1], x.shape[2]), windows) * patches
-            )
-        return dx, dwindows, (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype), None
+            in_window = _share((x.shape[1], x.shape[2]), windows) * patches
+            dwindows = far * scale[..., :own] + (windows * along + level) * in_window
+        dweight, dbias = (inverse[:, None] * turned).sum(0).to(weight.dtype), sums.sum(0).to(weight.dtype)
+        return dx, dwindows, dweight, dbias, None
 
 
 def _like(x: Tensor, y: Tensor) -> Tensor:
-    """y in the dtype of x. Out of a cast to the dtype it has, torch 2.11 compiles no gradient."""
+    """y in the dtype of x. torch 2.11 compiles no gradient for a cast to the dtype that y has."""
     return y if y.dtype == x.dtype else y.to(x.dtype)

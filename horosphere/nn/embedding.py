@@ -9,9 +9,14 @@ from horosphere.geometry import Manifold
 
 
 class Embedding(nn.Embedding):
-    """nn.Embedding whose rows are points of a manifold; `param_groups` gives them to the Riemannian part of the optimizer.
+    """nn.Embedding whose rows are points of a manifold; `optim.param_groups` puts them into a group of their own.
 
-    Rows start as a wrapped normal of this std around the origin (a plain normal in flat space).
+    Rows start as a wrapped normal of this std around the origin, in flat space a plain normal.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> table = Embedding(100, 2, Lorentz(), std=0.1)
+    >>> table(torch.tensor([3, 7])).shape
+    torch.Size([2, 2])
     """
 
     point_parameters = ("weight",)
@@ -20,9 +25,8 @@ class Embedding(nn.Embedding):
         self, num_embeddings: int, embedding_dim: int, manifold: Manifold, std: float = 1.0, **torch_options: Any
     ):
         self.std = std
-        object.__setattr__(
-            self, "_start", manifold
-        )  # reset_parameters runs inside nn.Embedding.__init__, before modules can be set
+        # nn.Embedding.__init__ calls reset_parameters, before modules can be set
+        object.__setattr__(self, "_start", manifold)
         super().__init__(num_embeddings, embedding_dim, **torch_options)
         del self._start
         self.manifold = manifold
@@ -36,7 +40,13 @@ class Embedding(nn.Embedding):
 
 
 class Lift(nn.Module):
-    """Euclidean features onto the manifold: the point |v| from the origin in direction v; the identity in flat space."""
+    """Euclidean features to points: v to the point |v| from the origin in direction v; the identity in flat space.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> L.dist0(Lift(L)(torch.tensor([3.0, 4.0]))).round(decimals=3)
+    tensor(5.)
+    """
 
     def __init__(self, manifold: Manifold):
         super().__init__()
@@ -47,7 +57,13 @@ class Lift(nn.Module):
 
 
 class Lower(nn.Module):
-    """Points back to Euclidean features of length dist0(x); the identity in flat space."""
+    """Points to Euclidean features of length dist0(x): the inverse of `Lift`; the identity in flat space.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, v = Lorentz(), torch.tensor([3.0, 4.0])
+    >>> Lower(L)(Lift(L)(v)).round(decimals=3)
+    tensor([3., 4.])
+    """
 
     def __init__(self, manifold: Manifold):
         super().__init__()

@@ -1,5 +1,7 @@
-"""Mixture of experts; on the hyperboloid a mixture of curvatures (MiCE). No loop over experts and no word from the device to the host:
-tokens are sorted by expert, and one grouped product serves all experts."""
+"""Mixture of experts; on the hyperboloid a mixture of curvatures (MiCE).
+
+Tokens are sorted by expert, and one grouped product serves all experts: no loop over them, nothing sent to the host.
+"""
 
 import math
 from typing import Any, Literal
@@ -16,8 +18,15 @@ from horosphere.nn.slots import fused, kernels, room
 class Router(nn.Module):
     """Which experts a token goes to.   (B, T, dim) -> weights (N, k), experts (N, k), balance loss; N = B·T
 
-    "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part, the k largest of affinity + bias, weights renormalised over them. "softmax": the
-    same with softmax affinities. The bias only chooses; `rebalance` moves it towards equal load. The loss is DeepSeek's Σ f_i P_i of a sequence.
+    "sigmoid" (DeepSeek-V3): affinity σ(w·x) of the space part. A token goes to the k largest of affinity + bias; their
+    weights are the affinities, made to sum to 1. "softmax": the same with softmax affinities.
+    The bias only chooses; `rebalance` moves it towards equal load. The loss is DeepSeek's Σ f_i P_i of a sequence.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> router = Router(dim=8, experts=4, active=2, manifold=Lorentz())
+    >>> weights, experts, balance = router(torch.ones(1, 5, 8))
+    >>> weights.shape, experts.shape, weights.sum(-1).detach().round(decimals=3)
+    (torch.Size([5, 2]), torch.Size([5, 2]), tensor([1., 1., 1., 1., 1.]))
     """
 
     load: Tensor
@@ -49,7 +58,7 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # close calls between experts are decided in fp32
-            logits = F.linear(x.to(wide), self.manifold.space(self.weight.to(wide)))
+            logits = F.linear(x.to(wide), self.manifold.slots.space(self.weight.to(wide)))
         affinity = logits.sigmoid() if self.form == "sigmoid" else logits.softmax(-1)
         chosen = (affinity.detach() + self.e_score_correction_bias).topk(self.active, dim=-1).indices
         weights = affinity.gather(-1, chosen)
@@ -64,7 +73,15 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, speed: float) -> None:
-        """bias += speed · sign(mean load - load), over all processes; the load starts again from zero."""
+        """bias += speed · sign(mean load - load), over all processes; the load starts again from zero.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> router = Router(dim=8, experts=2, active=1, manifold=Lorentz())
+        >>> router.load += torch.tensor([9.0, 1.0])  # the first expert has too much to do
+        >>> router.rebalance(speed=0.5)
+        >>> router.e_score_correction_bias
+        tensor([-0.5000,  0.5000])
+        """
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(self.load)
         self.e_score_correction_bias += speed * (self.load.mean() - self.load).sign()
@@ -72,9 +89,16 @@ class Router(nn.Module):
 
 
 class Experts(nn.Module):
-    """SwiGLU experts on slots, each at its own curvature: x enters as √(c/c_e)·x and y comes back as √(c_e/c)·y, times included.
+    """SwiGLU experts on slots, each at its own curvature: x enters as √(c/c_e)·x, y comes back as √(c_e/c)·y.
 
-    Curvatures are learned from c·spread, geometrically spaced over the experts; spread None: all at c and fixed (MiCE-Const).
+    spread: curvatures are learned, and start at c·spread, geometrically spaced. None: all are fixed at c (MiCE-Const).
+
+    >>> from horosphere.geometry import Lorentz
+    >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz(), spread=(0.1, 10.0))
+    >>> experts.c.detach().round(decimals=3)
+    tensor([ 0.1000,  1.0000, 10.0000])
+    >>> experts(torch.ones(5, 8), chosen=torch.tensor([[0], [2], [0], [1], [1]]))[0].shape
+    torch.Size([5, 8])
     """
 
     c0: Tensor
@@ -102,11 +126,24 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def still_time(self) -> None:
+        """Set the columns of times to zero, as in `SlotLinear`.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz())
+        >>> experts.still_time()
+        >>> bool((experts.down_proj[..., 0] == 0).all())
+        True
+        """
         for weight in (self.gate_up_proj, self.down_proj):
-            weight[..., : self.manifold.ambient_extra] = 0
+            weight[..., : self.manifold.slots.times] = 0
 
     def start_curvature(self) -> Tensor:
-        """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)"""
+        """c·spread, geometrically spaced; a single expert sits in the middle.   (E,)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Experts(3, 8, 16, Lorentz(c=2.0), spread=(0.1, 10.0)).start_curvature().round(decimals=3)
+        tensor([ 0.2000,  2.0000, 20.0000])
+        """
         assert self.spread is not None
         low, high = (math.log(float(self.manifold.c) * s) for s in self.spread)
         experts = len(self.gate_up_proj)
@@ -114,23 +151,37 @@ class Experts(nn.Module):
 
     @property
     def c(self) -> Tensor | None:
-        """(E,), or None where all experts live on the stream's manifold."""
+        """The experts' curvatures (E,); None where all live on the stream's manifold.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> print(Experts(3, 8, 16, Lorentz()).c)
+        None
+        >>> Experts(3, 8, 16, Lorentz(), spread=(0.1, 10.0)).c.shape
+        torch.Size([3])
+        """
         return None if self.spread is None else learned_curvature(self.c0, self.log_ratio)
 
     def everyone(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All experts on all tokens, and the factors √(c/c_e) by which the stream must divide.   (N, dim) -> (E, N, dim), (E,)"""
+        """All experts on all tokens, and the factors √(c/c_e) to divide by.   (N, dim) -> (E, N, dim), (E,)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> y, factors = Experts(3, 8, 16, Lorentz(), spread=(0.25, 1.0)).everyone(torch.ones(5, 8))
+        >>> y.shape, factors.detach().round(decimals=3)
+        (torch.Size([3, 5, 8]), tensor([2.0000, 1.4140, 1.0000]))
+        """
         factor = None if self.c is None else (self.manifold.c / self.c).sqrt()
         joint = x @ self.gate_up_proj.mT
         h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
         return h @ self.down_proj.mT, factor
 
     def forward(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The chosen experts of each token.   (N, dim), (N, k) -> (N·k, dim) sorted by expert, its order and the inverse, factors (N, k)"""
+        """The chosen experts of each token.   (N, dim), (N, k) -> (N·k, dim), order (N·k), place (N·k), factors (N, k)
+
+        Rows are sorted by expert. order: which pair of token and choice a row is; place: the row of each pair.
+        """
         active, experts = chosen.shape[1], len(self.gate_up_proj)
         expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
-        place = torch.empty_like(order).scatter_(
-            0, order, torch.arange(len(order), device=order.device)
-        )  # where each pair went
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         ends = (expert == torch.arange(experts, device=x.device).unsqueeze(-1)).sum(-1).cumsum(0).to(torch.int32)
         dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
@@ -145,22 +196,29 @@ class Experts(nn.Module):
         return grouped_product(h.to(dtype), self.down_proj.to(dtype), ends), order, place, factor
 
     def _swiglu(self, joint: Tensor, factor: Tensor | None) -> Tensor:
-        """The input's factor √(c/c_e), and the time √(1/c_e + |h|²): between its two products an expert is at its own curvature."""
+        """silu(gate)·up at the expert's own curvature: the factor √(c/c_e) on the input, the time √(1/c_e + |h|²)."""
         if fused(joint, self.manifold):
-            return kernels.gate(joint, None if factor is None else factor.reshape(-1), self.manifold.c)  # type: ignore[arg-type]
+            by_row = None if factor is None else factor.reshape(-1)
+            return kernels.gate(joint, by_row, self.manifold.c)  # type: ignore[arg-type]
         gate, up = joint.chunk(2, -1)
         if factor is None:
-            return self.manifold.reading(F.silu(gate) * up)
+            return self.manifold.slots.reading(F.silu(gate) * up)
         factor = factor.to(torch.promote_types(factor.dtype, joint.dtype))
-        return self.manifold.reading(F.silu(factor * gate) * (factor * up), factor.square() / self.manifold.c).to(
-            joint.dtype
-        )
+        h = F.silu(factor * gate) * (factor * up)
+        return self.manifold.slots.reading(h, floor=factor.square() / self.manifold.c).to(joint.dtype)
 
 
 class MixtureOfExperts(nn.Module):
-    """Shared and routed experts joined in one centroid s·N(Σ y_shared + Σ g_i y_i), s = `room`; their sum in flat space.
+    """Shared and routed experts joined in one centroid s·N(Σ y_shared + Σ g_i y_i); their sum in flat space.
 
-    (B, T, dim) -> (B, T, dim), balance loss
+    (B, T, dim) -> (B, T, dim), balance loss.   s = `room`. Each token goes to `active` of the `routed` experts and to
+    all of the `shared` ones.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> layer = MixtureOfExperts(dim=8, inner=16, manifold=Lorentz(), routed=4, active=2, shared=1)
+    >>> y, balance = layer(torch.ones(1, 5, 8))
+    >>> y.shape, balance.shape
+    (torch.Size([1, 5, 8]), torch.Size([]))
     """
 
     def __init__(
@@ -188,21 +246,23 @@ class MixtureOfExperts(nn.Module):
         shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts.everyone(flat)
         if fused(y, self.manifold):
             c: Any = self.manifold.c
-            return kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c).to(x.dtype).view_as(
-                x
-            ), balance
+            mixed = kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c)
+            return mixed.to(x.dtype).view_as(x), balance
         y = _Permute.apply(y, place, order, 1).view(*chosen.shape, -1)
         y = y if factor is None else y / factor.unsqueeze(-1)
-        parts: list[tuple[Tensor, Tensor | float]] = list(zip(y.unbind(1), weights.split(1, -1), strict=True))
+        weighted: list[tuple[Tensor, Tensor | float]] = list(zip(y.unbind(1), weights.split(1, -1), strict=True))
         if shared is not None:
             shared = shared if shared_factor is None else shared / shared_factor.view(-1, 1, 1)
-            parts += [(y, 1.0) for y in shared.unbind(0)]
-        y = self.manifold.join(parts)
+            weighted += [(y, 1.0) for y in shared.unbind(0)]
+        y = self.manifold.slots.join(weighted)
         return (y if self.manifold.flat else self.scale * y).to(x.dtype).view_as(x), balance
 
 
 def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Rows up to ends[0] times weight[0]ᵀ, the next up to ends[1] times weight[1]ᵀ, …   (M, n), (E, m, n), (E,) -> (M, m)"""
+    """Rows up to ends[0] times weight[0]ᵀ, the next up to ends[1] times weight[1]ᵀ, …
+
+    (M, n), (E, m, n), (E,) -> (M, m)
+    """
     if x.dtype == torch.float64:  # torch has no grouped product for it: every expert on every row, then a choice
         row = torch.arange(len(x), device=x.device)
         return (x @ weight.mT)[torch.searchsorted(ends, row, right=True), row]
@@ -210,9 +270,9 @@ def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 
 class _Permute(torch.autograd.Function):
-    """x[order // copies]: rows in another order, each `copies` times. The gradient is the way back, not the scatter autograd would take.
+    """x[order // copies]: rows in another order, each `copies` times. place is the inverse of order.
 
-    place is the inverse of order.
+    The gradient is the way back, not the scatter that autograd would take.
     """
 
     @staticmethod

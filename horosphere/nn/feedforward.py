@@ -8,7 +8,18 @@ from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
 
 class SwiGLU(nn.Module):
-    """W_d (silu(W_g x) · W_u x) on slots; on the hyperboloid W_d reads the time of the product as well.   (..., dim) -> (..., dim)"""
+    """W_d (silu(W_g x) · W_u x) on slots.   (..., dim) -> (..., dim)
+
+    On the hyperboloid W_d reads the time of the gated product as well.
+
+    >>> import torch
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, flat = torch.ones(5, 8), SwiGLU(8, 32, Euclidean())
+    >>> torch.equal(flat(x), flat.down_proj(F.silu(flat.gate_proj(x)) * flat.up_proj(x)))
+    True
+    >>> SwiGLU(8, 32, Lorentz())(x).shape
+    torch.Size([5, 8])
+    """
 
     def __init__(self, dim: int, inner: int, manifold: Manifold):
         super().__init__()
@@ -22,4 +33,4 @@ class SwiGLU(nn.Module):
         if fused(x, self.manifold):
             return self.down_proj(kernels.gate(side_by_side(x, layers), None, self.manifold.c))  # type: ignore[arg-type]
         gate, up = (layer(x) for layer in layers)
-        return self.down_proj(self.manifold.reading(F.silu(gate) * up))
+        return self.down_proj(self.manifold.slots.reading(F.silu(gate) * up))

@@ -12,15 +12,20 @@ from horosphere.nn.linear import hyperplane_logits
 from horosphere.nn.slots import SlotLinear
 
 HEADS = ("ambient", "hyperplane")
-LOGITS_AT_ONCE = (
-    2**30
-)  # numbers; beyond it the loss is taken piece by piece, and no more than a piece of the logits exists
+LOGITS_AT_ONCE = 2**30  # numbers; beyond it the loss is taken piece by piece, and the logits never exist at once
 
 
 class TokenHead(SlotLinear):
-    """forward(x) gives logits, forward(x, labels) the mean cross-entropy over labels that are not -100.   (..., d), (...) -> (..., V) or ()
+    """forward(x) gives logits, forward(x, labels) the mean cross-entropy over labels that are not -100.
 
-    "ambient": a linear map of space and time. "hyperplane": signed distances to one hyperplane a token. In flat space both are W x.
+    (..., d) -> (..., V), or with labels (...) -> ().   "ambient": a linear map of space and time. "hyperplane": signed
+    distances to one hyperplane a token. In flat space both are W x.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> head = TokenHead(8, 100, Lorentz())
+    >>> x, labels = head.manifold.slots.reading(torch.ones(2, 5, 8)), torch.zeros(2, 5, dtype=torch.long)
+    >>> head(x).shape, head(x, labels).shape
+    (torch.Size([2, 5, 100]), torch.Size([]))
     """
 
     def __init__(
@@ -37,14 +42,16 @@ class TokenHead(SlotLinear):
         if pieces == 1:
             total = self._nats(x, labels)
         else:
-            parts = zip(x.tensor_split(pieces), labels.tensor_split(pieces), strict=True)
-            total = torch.stack([checkpoint(self._nats, *part, use_reentrant=False) for part in parts]).sum()
+            batches = zip(x.tensor_split(pieces), labels.tensor_split(pieces), strict=True)
+            total = torch.stack([checkpoint(self._nats, *batch, use_reentrant=False) for batch in batches]).sum()
         return total / (labels != -100).sum().clamp_min(1)
 
     def _logits(self, x: Tensor) -> Tensor:
-        if self.form == "hyperplane":  # the time's slot is empty on both sides: space parts of L^(n-1) inside L^n
-            return hyperplane_logits(self.manifold.space(x), self.manifold.space(self.weight), None, self.manifold)
+        if self.form == "hyperplane":  # space parts of L^(n-1) inside L^n: on both sides the slot of the time is empty
+            slots = self.manifold.slots
+            return hyperplane_logits(slots.space(x), slots.space(self.weight), None, self.manifold)
         return super().forward(x)
 
     def _nats(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The sum of the cross-entropies."""
         return F.cross_entropy(self._logits(x).float(), labels, reduction="sum")

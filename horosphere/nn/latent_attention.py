@@ -1,6 +1,10 @@
-"""Latent attention (HMLA; in flat space DeepSeek's MLA): keys and values are read from one small latent per token, and only that is cached."""
+"""Latent attention (HMLA; in flat space DeepSeek's MLA).
+
+Keys and values are read from one small latent per token, and only that is cached.
+"""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,48 +17,68 @@ from horosphere.nn.rotary import Angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels
 
 
+@dataclass(frozen=True)
+class LatentSizes:
+    """Widths of latent attention, in slots; in brackets the names in DeepSeek's configuration.
+
+    >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+    >>> sizes.nope + sizes.rope  # slots of a query
+    8
+    """
+
+    q_latent: int | None  # of queries [q_lora_rank]; None: they are read from x
+    kv_latent: int  # of keys and values [kv_lora_rank]
+    nope: int  # of a head's query and key, without position [qk_nope_head_dim]
+    rope: int  # of a head's query and key, rotated [qk_rope_head_dim]; all heads share one such key
+    value: int  # of a head's value [v_head_dim]
+
+
 class LatentAttention(nn.Module):
     """Causal multi-head attention through latents, on slots.   (B, T, dim) -> (B, T, dim)
 
-    q = [W_qb·norm(W_qa x), rotated part], k = [W_kb·z, one rotated key for all heads], v = W_vb·z, z = norm(W_kva x): parts joined as space
-    components, one time for the whole, in the first slot.
+    q = [W_qb·norm(W_qa x), rotated part], k = [W_kb·z, one rotated key for all heads], v = W_vb·z, z = norm(W_kva x).
+    The parts are joined as space components, with one time for the whole, in the first slot.
 
-    The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a token (latent + rope in
-    flat space). A decoding step compares with z itself ("absorbed"): W_kb moves to the query, W_vb to the result.
+    The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a
+    token, in flat space latent + rope. A decoding step compares with z itself ("absorbed"): W_kb moves to the query,
+    W_vb to the result.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import rotary_angles
+    >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+    >>> attention = LatentAttention(dim=16, heads=2, manifold=Lorentz(), sizes=sizes)
+    >>> attention(torch.ones(1, 5, 16), rotary_angles(torch.arange(5)[None], sizes.rope)).shape
+    torch.Size([1, 5, 16])
     """
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        manifold: Manifold,
-        q_latent: int | None,
-        kv_latent: int,
-        nope: int,
-        rope: int,
-        value: int,
-        layer: int = 0,
-    ):
+    def __init__(self, dim: int, heads: int, manifold: Manifold, sizes: LatentSizes, layer: int = 0):
         super().__init__()
         self.heads, self.manifold, self.layer = heads, manifold, layer
-        self.latent, self.nope, self.rope, self.value = kv_latent, nope, rope, value
-        self.scale = 1 / math.sqrt(nope + rope)
-        if q_latent is None:
-            self.q_proj = SlotLinear(dim, heads * (nope + rope), manifold)
+        self.latent, self.nope, self.rope, self.value = sizes.kv_latent, sizes.nope, sizes.rope, sizes.value
+        head_dim = sizes.nope + sizes.rope
+        self.scale = 1 / math.sqrt(head_dim)
+        if sizes.q_latent is None:
+            self.q_proj = SlotLinear(dim, heads * head_dim, manifold)
         else:
-            self.q_a_proj = SlotLinear(dim, q_latent, manifold)
-            self.q_a_layernorm = SlotNorm(q_latent, manifold)
-            self.q_b_proj = SlotLinear(q_latent, heads * (nope + rope), manifold)
-        self.kv_a_proj_with_mqa = SlotLinear(dim, kv_latent + rope, manifold)
-        self.kv_a_layernorm = SlotNorm(kv_latent, manifold)
-        self.kv_b_proj = SlotLinear(kv_latent, heads * (nope + value), manifold)
-        self.o_proj = SlotLinear(heads * value, dim, manifold, points=heads)
+            self.q_a_proj = SlotLinear(dim, sizes.q_latent, manifold)
+            self.q_a_layernorm = SlotNorm(sizes.q_latent, manifold)
+            self.q_b_proj = SlotLinear(sizes.q_latent, heads * head_dim, manifold)
+        self.kv_a_proj_with_mqa = SlotLinear(dim, sizes.kv_latent + sizes.rope, manifold)
+        self.kv_a_layernorm = SlotNorm(sizes.kv_latent, manifold)
+        self.kv_b_proj = SlotLinear(sizes.kv_latent, heads * (sizes.nope + sizes.value), manifold)
+        self.o_proj = SlotLinear(heads * sizes.value, dim, manifold, points=heads)
         self.temperature = Temperature(manifold)
 
     @property
     def cache_width(self) -> int:
-        """Numbers cached per token."""
-        return self.latent + self.rope + self.manifold.ambient_extra * 2 * self.heads
+        """Numbers cached per token.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> sizes = LatentSizes(q_latent=None, kv_latent=8, nope=4, rope=4, value=4)
+        >>> [LatentAttention(16, 2, m, sizes).cache_width for m in (Euclidean(), Lorentz())]
+        [12, 16]
+        """
+        return self.latent + self.rope + self.manifold.slots.times * 2 * self.heads
 
     def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
         q = self._queries(x, angles)
@@ -65,7 +89,7 @@ class LatentAttention(nn.Module):
             past = self._remember(latent, key, k, v, cache)
             if q.shape[2] == 1:
                 return self.o_proj(slot_centre(self._absorbed(q, past, mask), self.manifold).flatten(-2))
-            if past.shape[1] != q.shape[2]:  # a prompt: to expand it costs less than to compare in the wide latent
+            if past.shape[1] != q.shape[2]:  # a prompt: expanding costs less than comparing in the wide latent
                 latent, key, _ = past.tensor_split((self.latent, self.latent + self.rope), -1)
                 k, v = self._keys_values(latent, key.unsqueeze(2))
         return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
@@ -73,10 +97,8 @@ class LatentAttention(nn.Module):
     def _queries(self, x: Tensor, angles: Angles | None) -> Tensor:
         """(B, H, T, nope + rope)"""
         q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
-        q = q.unflatten(-1, (self.heads, -1))
-        return slot_heads(q, self.manifold, angles, start=self.nope, scale=self.temperature(), query=True).transpose(
-            1, 2
-        )
+        q, scale = q.unflatten(-1, (self.heads, -1)), self.temperature()
+        return slot_heads(q, self.manifold, angles, start=self.nope, scale=scale, query=True).transpose(1, 2)
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
@@ -92,7 +114,7 @@ class LatentAttention(nn.Module):
 
     def _remember(self, latent: Tensor, key: Tensor, k: Tensor, v: Tensor, cache: Any) -> Tensor:
         """Append the new tokens and return what the cache holds.   -> (B, S, cache_width)"""
-        times = [slots[..., : self.manifold.ambient_extra].transpose(1, 2).flatten(2) for slots in (k, v)]
+        times = [points[..., : self.manifold.slots.times].transpose(1, 2).flatten(2) for points in (k, v)]
         entry = torch.cat((latent, key.squeeze(2), *times), -1).unsqueeze(1)
         kept: Tensor = cache.update(entry, entry[..., :0], self.layer)[0]
         return kept.squeeze(1)
@@ -100,18 +122,17 @@ class LatentAttention(nn.Module):
     def _absorbed(self, q: Tensor, past: Tensor, mask: Mask) -> Tensor:
         """One token against the cache as it is.   (B, H, 1, nope + rope), (B, S, cache_width) -> (B, 1, H, value)
 
-        q·k = (W_kᵀ q)·z + q_r·k_r - q_t k_t and Σ p v = W_v Σ p z; the heads' times differ, so each head has a slot of its own for them.
+        q·k = (W_kᵀ q)·z + q_r·k_r - q_t k_t and Σ p v = W_v Σ p z. Times differ from head to head, so each head has
+        slots of its own for them.
         """
         assert mask is None or isinstance(mask, Tensor), "a decoding step takes a dense mask"
-        time = self.manifold.ambient_extra
-        to_key, to_value = (
-            self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1)).split((self.nope, self.value), 1)
-        )
-        own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[
-            :, : self.heads * time
-        ]  # the slot of each head, or none
+        time = self.manifold.slots.times
+        weights = self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1))
+        to_key, to_value = weights.split((self.nope, self.value), 1)
+        # 1 in the slot of each head; no slots in flat space
+        own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[:, : self.heads * time]
 
-        # products over whole aligned widths: what they should not see is zero or thrown away
+        # products take whole aligned widths: what they should not see is zero or thrown away
         still, turned = q.squeeze(2).split((self.nope, self.rope), -1)
         q_time, still = still[..., :time], F.pad(still[..., time:], (time, 0))
         absorbed = (still.transpose(0, 1) @ to_key).transpose(0, 1)

@@ -11,7 +11,15 @@ from horosphere.geometry._scalar import asinh, sq
 
 
 class Linear(nn.Linear):
-    """y = W x + w_t·time(x)/√d + b, read off as a point; W x + b in flat space.   (..., in) -> (..., out)"""
+    """y = W x + w_t·time(x)/√d + b, read off as a point; W x + b in flat space.   (..., in) -> (..., out)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> flat, curved, x = Linear(3, 2, Euclidean()), Linear(3, 2, Lorentz()), torch.ones(5, 3)
+    >>> torch.equal(flat(x), F.linear(x, flat.weight, flat.bias))  # in flat space torch's own
+    True
+    >>> curved(x).shape  # points of Lorentz(), by their space components
+    torch.Size([5, 2])
+    """
 
     time_weight: nn.Parameter | None
 
@@ -25,12 +33,11 @@ class Linear(nn.Linear):
     ):
         super().__init__(in_features, out_features, bias)
         self.manifold, self.out_manifold = manifold, out_manifold or manifold
-        # zero: time is nearly the same for every point, a random column would align them all
-        self.time_weight = (
-            nn.Parameter(self.weight.new_zeros(out_features, manifold.ambient_extra))
-            if manifold.ambient_extra
-            else None
-        )
+        self.time_weight = None
+        if (
+            manifold.ambient_extra
+        ):  # zero: time is nearly the same for every point, a random column would align them all
+            self.time_weight = nn.Parameter(self.weight.new_zeros(out_features, manifold.ambient_extra))
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -41,13 +48,24 @@ class Linear(nn.Linear):
         space, time = self.manifold.ambient(x)
         u = F.linear(space, self.weight, self.bias)
         if self.time_weight is not None and time is not None:
-            # /√d: the time of a normalised point is about √d, and Adam would move this column √d times faster than the rest
+            # /√d: the time of a normalised point is about √d, and Adam would move this column √d times faster
             u = u + F.linear(time.to(u.dtype) / math.sqrt(self.in_features), self.time_weight)
         return self.out_manifold.point(u)
 
 
 class Classifier(nn.Linear):
-    """Multinomial logistic regression: logits are signed distances to hyperplanes times |w|; the ordinary linear head in flat space."""
+    """Multinomial logistic regression: logits are |w| times signed distances to hyperplanes; W x + b in flat space.
+
+    (..., in) -> (..., out)
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> head = Classifier(2, 1, L, bias=False)
+    >>> _ = head.weight.data.copy_(torch.tensor([[2.0, 0.0]]))
+    >>> head(L.exp0(torch.tensor([[3.0, 0.0], [0.0, 3.0]]))).detach().round(decimals=3)  # |w| · distance to the plane
+    tensor([[6.],
+            [0.]])
+    """
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True):
         super().__init__(in_features, out_features, bias)
@@ -61,22 +79,29 @@ MAX_OFFSET = 20.0  # beyond it sinh = cosh = exp/2 to every digit of fp64; squar
 
 
 def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold) -> Tensor:
-    """|w| times the signed distance from x to the hyperplane across w at distance -b/|w| from the origin.   (..., d), (K, d), (K,) -> (..., K)
+    """|w| times the signed distance from x to the hyperplane across w at distance -b/|w| from the origin.
 
-    (|w|/√c)·asinh(√c (ŵ·x cosh α - x_t sinh α)), α = -√c b/|w|, x on the hyperboloid, computed as b + (|w|/√c)(asinh(…) + α). The bias is
-    the logit at the origin, and the limit c -> 0 is w·x + b. On a product the factors' logits add up, the bias shared by their number.
-    One matrix product, with its noise: right for points within √c r = log(1/ε)/2 (8 in fp32), or farther but not straight along w.
+    (..., d), (K, d), (K,) -> (..., K).   For x on the hyperboloid (|w|/√c)·asinh(√c (ŵ·x cosh α - x_t sinh α)) with
+    α = -√c b/|w|, computed as b + (|w|/√c)(asinh(…) + α). The bias is the logit at the origin. For c -> 0 the logits
+    are w·x + b. On a product the factors' logits add up, and each has an equal share of the bias.
+    One matrix product, with its noise: right within √c r = log(1/ε)/2 (8 in fp32), and farther out for points that do
+    not lie straight along w.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, weight, bias = torch.zeros(1, 2), torch.tensor([[2.0, 0.0]]), torch.tensor([0.5])
+    >>> [hyperplane_logits(x, weight, bias, m) for m in (Euclidean(), Lorentz())]  # at the origin the bias
+    [tensor([[0.5000]]), tensor([[0.5000]])]
     """
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
-        parts = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
-        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in parts), x.new_zeros(()))
+        by_factor = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
+        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in by_factor), x.new_zeros(()))
     space, time = manifold.ambient(x)
     if time is None:
         return F.linear(space, weight, bias)
     root = manifold.c**0.5
     root = root.to(weight.dtype) if isinstance(root, Tensor) else root  # a learned c stays fp32 in a bf16 model
-    # a zero row has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 would be NaN
+    # a row of zeros has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 is NaN
     length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()
     unit = weight / length.unsqueeze(-1)
     if bias is None:

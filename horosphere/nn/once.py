@@ -9,10 +9,10 @@ from torch.autograd.function import once_differentiable
 
 
 def once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For the backward of an autograd.Function that has no derivative itself: asked for one, it refuses.
+    """Decorates the backward of an autograd.Function that has no derivative itself: asked for one, it refuses.
 
-    torch's once_differentiable, which compiled functions need, lets some through in eager mode, with a wrong answer: a gradient by `autograd.grad`
-    never comes to the place that would refuse it.
+    torch's once_differentiable, which compiled functions need, is not enough. In eager mode a gradient taken by
+    `autograd.grad` never comes to the place that would refuse it, and is wrong.
     """
     first = once_differentiable(backward)
 

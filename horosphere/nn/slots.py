@@ -1,7 +1,7 @@
-"""Layers of deep stacks, on slots (see `Manifold.space`): the speed of flat space, because every shape and every matrix product is its own.
+"""Layers of deep stacks, on slots (`geometry/slots.py`), at the speed of flat space: shapes and products are its own.
 
-`SlotNorm` writes the time beside the normalised space part, `SlotLinear` reads both with one plain matrix, `SlotResidual` joins the result to
-the stream. On Euclidean() they are RMSNorm, Linear and addition.
+`SlotNorm` writes the time beside the normalised space part. `SlotLinear` reads both with one plain matrix.
+`SlotResidual` joins the result to the stream. On Euclidean() they are RMSNorm, Linear and addition.
 """
 
 import math
@@ -22,14 +22,18 @@ else:
 
 
 def room(dim: int) -> float:
-    """4√n, the length of the stream. A centroid of points that disagree lies about 1 from the origin, however far out they are: what it is
-    multiplied by to be heard beside others, where no matrix follows that could do it."""
+    """4√n, the length of the stream: what a centroid is multiplied by where no matrix follows that could do it.
+
+    The centroid of points that disagree lies about 1 from the origin, however far out they are.
+    """
     return 4 * math.sqrt(dim)
 
 
 def fused(x: Tensor, manifold: Manifold) -> bool:
-    """Whether `nn.kernels` serves: the hyperboloid at a fixed curvature, on CUDA, short of fp64. Elsewhere torch's own operations do; and in
-    compiled decoding, whose many small operations the compiler joins across the borders of our kernels."""
+    """Whether `nn.kernels` serves: on CUDA, on the hyperboloid, at a fixed curvature, in less than fp64.
+
+    Not in compiled decoding: there the compiler joins many small operations across the borders of our kernels.
+    """
     if torch.compiler.is_compiling() and not torch.is_grad_enabled():
         return False
     return (
@@ -42,14 +46,21 @@ def fused(x: Tensor, manifold: Manifold) -> bool:
 
 
 class SlotLinear(nn.Linear):
-    """W u on slots made by `Manifold.reading`.   (..., in) -> (..., out)
+    """W u on slots made by `Slots.reading`.   (..., in) -> (..., out)
 
-    The input may be several points side by side (`points`, the heads of attention). Columns of times start at zero: time is nearly the same
-    for every token, and a random column would align them all.
+    points: how many lie side by side in the input, such as the heads of attention.
+    Columns of times start at zero. Time is nearly the same for every token, and a random column would align them all.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> SlotLinear(4, 2, Lorentz()).weight[:, 0].tolist()  # the column of the time
+    [0.0, 0.0]
+    >>> layer, x = SlotLinear(4, 2, Euclidean()), torch.ones(4)
+    >>> torch.equal(layer(x), F.linear(x, layer.weight))
+    True
     """
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1):
-        self.points, self.times = points, manifold.ambient_extra
+        self.points, self.times = points, manifold.slots.times
         super().__init__(in_features, out_features, bias=False)
 
     def reset_parameters(self) -> None:
@@ -58,15 +69,24 @@ class SlotLinear(nn.Linear):
 
     @torch.no_grad()
     def still_time(self) -> None:
+        """Set the columns of times to zero.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> layer = SlotLinear(4, 2, Lorentz())
+        >>> _ = nn.init.ones_(layer.weight)
+        >>> layer.still_time()
+        >>> layer.weight[0].tolist()
+        [0.0, 1.0, 1.0, 1.0]
+        """
         self.weight.unflatten(1, (self.points, -1))[..., : self.times] = 0
 
 
 def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
     """The outputs of several layers in a row, for a kernel that reads them all.   (..., n) -> (..., Σ out)
 
-    In training by one product: so is its gradient, where those of several would have to be added up (the compiler does that in passing where the
-    reader is its own, so flat space is better off with several). Not where a layer was replaced or wrapped by another, as adapters do, nor in
-    inference, where joining the weights would cost more than it saves.
+    In training this is one product, and so is its gradient; the gradients of several would have to be added up.
+    In inference joining the weights would cost more than it saves. Layers that were replaced or wrapped, as adapters
+    do, must be called themselves.
     """
     if torch.is_grad_enabled() and all(type(layer) is SlotLinear for layer in layers):
         return F.linear(x, torch.cat([layer.weight for layer in layers]))
@@ -74,7 +94,15 @@ def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
 
 
 class SlotNorm(nn.RMSNorm):
-    """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)"""
+    """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> u = torch.tensor([9.0, 2.0, 2.0, 2.0])
+    >>> SlotNorm(4, Lorentz())(u).detach().round(decimals=3)  # time/√n, and a space part of mean square 1
+    tensor([1., 1., 1., 1.])
+    >>> torch.equal(SlotNorm(4, Euclidean())(u), F.rms_norm(u, (4,), eps=1e-6))
+    True
+    """
 
     eps: float
 
@@ -86,25 +114,39 @@ class SlotNorm(nn.RMSNorm):
         return self.fork(u)[0]
 
     def fork(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The normed point, and u itself: whoever reads u afterwards takes it from here, and on CUDA both gradients meet in one pass."""
+        """The normed point, and u itself. Read u from here afterwards: on CUDA both gradients then meet in one pass.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> norm, u = SlotNorm(4, Lorentz()), torch.ones(4)
+        >>> normed, same = norm.fork(u)
+        >>> torch.equal(normed, norm(u)), same is u
+        (True, True)
+        """
         if fused(u, self.manifold):
             return kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
         return self._norm(u), u
 
     def _norm(self, u: Tensor) -> Tensor:
-        m = self.manifold
-        if m.flat:
+        if self.manifold.flat:
             return F.rms_norm(u, self.normalized_shape, self.weight.to(u.dtype), self.eps)
-        x = m.space(u.float()) if u.dtype != torch.float64 else m.space(u)
-        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - m.ambient_extra)
-        return m.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
+        slots = self.manifold.slots
+        x = slots.space(u if u.dtype == torch.float64 else u.float())
+        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - slots.times)
+        return slots.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
 
 
 class SlotResidual(nn.Module):
     """The stream x joined by a layer's output y; x + y in flat space.   (..., n), (..., n) -> (..., n)
 
-    "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone shrinks the stream to length about 1 and each layer overwrites it.
-    "additive": space parts add up, an identity path as in flat space.
+    "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone would shrink the stream to length about 1, and each
+    layer would overwrite it. "additive": space parts add up, an identity path as in flat space.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, y = torch.tensor([0.0, 3.0, 4.0]), torch.tensor([0.0, 1.0, -1.0])
+    >>> SlotResidual(3, Euclidean())(x, y)
+    tensor([0., 4., 3.])
+    >>> SlotResidual(3, Lorentz())(x, y).shape
+    torch.Size([3])
     """
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
@@ -121,12 +163,13 @@ class SlotResidual(nn.Module):
         if self.weight is None:
             return x + y
         if fused(x, self.manifold):
-            return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, self.manifold.c)  # type: ignore[arg-type]
-        return (self.scale * self.manifold.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
+            c: Any = self.manifold.c
+            return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, c)
+        return (self.scale * self.manifold.slots.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
 
 
 def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) -> tuple[Tensor, Tensor]:
-    """The norm of x joined by y, and x joined by y: between two layers of a block, in one pass where there is a kernel for it."""
+    """x joined by y: its norm, and itself. It comes between two layers of a block; one pass where there is a kernel."""
     if residual.weight is not None and fused(x, residual.manifold):
         c: Any = residual.manifold.c
         return kernels.residual_norm(x, y.to(x.dtype), residual.weight, norm.weight, residual.scale, c, norm.eps)

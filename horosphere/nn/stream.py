@@ -11,7 +11,15 @@ from horosphere.nn.slots import room
 
 
 class RMSNorm(nn.RMSNorm):
-    """The point whose free coordinates are RMSNorm of x's; torch's RMSNorm in flat space."""
+    """RMSNorm of the free coordinates of a point; torch's RMSNorm in flat space.   (..., d) -> (..., d)
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x = torch.tensor([3.0, 4.0])
+    >>> RMSNorm(2, Lorentz())(x).detach().round(decimals=3)
+    tensor([0.8490, 1.1310])
+    >>> torch.equal(RMSNorm(2, Euclidean())(x), nn.RMSNorm(2)(x))
+    True
+    """
 
     def __init__(self, dim: int, manifold: Manifold, eps: float | None = None):
         super().__init__(dim, eps)
@@ -23,11 +31,18 @@ class RMSNorm(nn.RMSNorm):
 
 
 class Residual(nn.Module):
-    """x joined by a layer's output y; x + y in flat space.
+    """x joined by a layer's output y; x + y in flat space.   (..., d), (..., d) -> (..., d)
 
-    "centroid": s·N(x + w·y) on the space part, w learned from 1, s = 4√d. N alone shrinks the stream to length about 1 and each layer
-    overwrites it; s gives it room. "additive": the point with coordinates x + y, an identity path as in flat space.
-    A product is joined factor by factor, each with its own w and d.
+    "centroid": s·N(x + w·y) on the space part, w learned from 1, s = 4√d. N alone would shrink the stream to length
+    about 1, and each layer would overwrite it. "additive": the point with coordinates x + y, an identity path as in
+    flat space. A product is joined factor by factor, each with its own w and d.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, y = torch.tensor([3.0, 4.0]), torch.tensor([1.0, -1.0])
+    >>> Residual(2, Euclidean())(x, y)
+    tensor([4., 3.])
+    >>> Residual(2, Lorentz())(x, y).shape
+    torch.Size([2])
     """
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
@@ -38,9 +53,8 @@ class Residual(nn.Module):
         self.scale = room(dim)
         factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
         self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)
-        self.weight = (
-            nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat and not self.parts else None
-        )
+        weighted = form == "centroid" and not manifold.flat and not self.parts
+        self.weight = nn.Parameter(torch.ones(1)) if weighted else None
 
     def reset_parameters(self) -> None:
         if self.weight is not None:

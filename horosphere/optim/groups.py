@@ -12,18 +12,24 @@ NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) -> list[dict[str, Any]]:
     """Parameter groups for `RiemannianSGD` and `RiemannianAdam`; `options` (lr, betas, …) go into every group.
 
-    - points: what a module lists in `point_parameters` lies on its `manifold`; one group a manifold, never decayed.
+    - points: what a module lists in `point_parameters` lies on its `manifold`. One group a manifold, never decayed.
     - decayed: matrices.
     - left alone: vectors and scalars (biases, norms, scales), everything of a norm or a manifold (curvature), tables of
       biases, tables with sparse gradients, and what a module names in `no_weight_decay()`, as timm's models do.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.nn import Classifier, Embedding
+    >>> model = nn.Sequential(Embedding(100, 2, Lorentz()), Classifier(2, 10, Lorentz()))
+    >>> [(len(g["params"]), g["weight_decay"], g.get("manifold")) for g in param_groups(model, weight_decay=0.1)]
+    [(1, 0.1, None), (1, 0.0, None), (1, 0.0, Lorentz(c=1))]
     """
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []
     spared = _spared(model)
     owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
-    # points first: a table tied to a head is a table, whichever the model lists first
-    owned.sort(key=lambda o: not _is_point(o[0], o[1]))
+    # points first: a table tied to a head is a table, whichever of the two the model lists first
+    owned.sort(key=lambda entry: not _is_point(entry[0], entry[1]))
     seen: set[int] = set()
     for module, name, p in owned:
         if id(p) in seen:

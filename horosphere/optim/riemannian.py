@@ -1,9 +1,11 @@
 """Riemannian SGD and Adam as ordinary torch optimizers.
 
-A parameter group with a `manifold` holds points, one a row of the last axis; its steps follow geodesics and its momentum is carried along
-them (`Manifold.flow`). Every other group is torch's own SGD or Adam, the same code. `horosphere.optim.param_groups(model)` makes the groups.
+A parameter group with a `manifold` holds points, one a row of the last axis. Its steps follow geodesics, and carry its
+momentum along (`Manifold.flow`). Every other group is stepped by torch's own SGD or Adam.
+`horosphere.optim.param_groups(model)` makes the groups.
 
-Manifolds are kept beside the groups, not in them: state_dict() holds numbers and tensors only, saves, loads and shards as torch's does.
+Manifolds are kept beside the groups, not in them: state_dict() holds numbers and tensors only, and is saved, loaded and
+sharded as torch's is.
 """
 
 import inspect
@@ -19,30 +21,28 @@ from torch.distributed.tensor import DTensor
 
 from horosphere.geometry import Euclidean, Manifold
 
-SMALL_ROWS = (
-    4096  # below this many rows a tensor costs its launches, not its arithmetic: such tensors are stepped together
-)
+SMALL_ROWS = 4096  # below it the launches cost more than the arithmetic: such tensors are stepped together
 
 
 class _Riemannian(torch.optim.Optimizer):
-    """What both optimizers share: groups with manifolds, and the parting of a step into torch's share and ours."""
+    """What both optimizers share: groups with manifolds, and a step in two shares, torch's and ours."""
 
     manifolds: list[Manifold]
-    _torch_step: Callable[..., Any]  # torch's own step, bare: hooks registered on the optimizer run around ours, once
+    _torch_step: Callable[..., Any]  # torch's own step without its hooks: those run once, around our step
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        param_group = dict(
-            param_group
-        )  # the caller's stays whole: its manifold is needed again by the next optimizer made from it
+        param_group = dict(param_group)  # a copy: the next optimizer made from the caller's needs its manifold again
         manifold = param_group.pop("manifold", None) or Euclidean()
         if self.defaults["differentiable"]:
             raise ValueError(
-                "steps are taken in place, without gradient: use differentiable=False, or Manifold.exp for a step to differentiate"
+                "steps are taken in place, without gradient: use differentiable=False, "
+                "or Manifold.exp for a step to differentiate"
             )
         if not manifold.flat:
             if param_group.get("weight_decay", self.defaults["weight_decay"]):
                 raise ValueError(
-                    "weight decay pulls coordinates, not points: give the group on a manifold weight_decay=0 (param_groups() does)"
+                    "weight decay pulls coordinates, not points: "
+                    "give the group on a manifold weight_decay=0 (param_groups() does)"
                 )
             if param_group.get("nesterov", self.defaults.get("nesterov")):
                 raise ValueError(
@@ -71,14 +71,16 @@ class _Riemannian(torch.optim.Optimizer):
 
     @contextmanager
     def _hidden_from_torch(self) -> Iterator[list[tuple[dict[str, Any], Manifold, list[tuple[Tensor, Tensor]]]]]:
-        """Take away the gradients torch's step must not see (points, and sparse rows it refuses), and give them back afterwards."""
+        """Take away the gradients that torch's step must not see, and give them back afterwards.
+
+        Those are the gradients of points, and sparse ones, which torch refuses.
+        """
         ours = []
         for group, manifold in zip(self.param_groups, self.manifolds, strict=True):
-            mine = [
-                (p, p.grad) for p in group["params"] if p.grad is not None and (not manifold.flat or p.grad.is_sparse)
-            ]
-            if mine:
-                ours.append((group, manifold, mine))
+            with_grad = [(p, p.grad) for p in group["params"] if p.grad is not None]
+            hidden = [(p, grad) for p, grad in with_grad if not manifold.flat or grad.is_sparse]
+            if hidden:
+                ours.append((group, manifold, hidden))
         try:
             for _, _, params in ours:
                 for p, _ in params:
@@ -98,26 +100,30 @@ class _Riemannian(torch.optim.Optimizer):
 
 @dataclass
 class _Batch:
-    """Points that move together, in place: x and their gradients g (..., d), and the optimizer's state of them."""
+    """Points that move together, in place.
+
+    x, g: points and their gradients (..., d). state: what the optimizer keeps of them.
+    origin: where copies came from, a parameter (or its shard) and which of its rows (None: all); empty for views.
+    origin_state: what the optimizer keeps there.
+    """
 
     x: Tensor
     g: Tensor
     state: dict[str, Tensor]
     step: int
-    origin: list[
-        tuple[Tensor, Tensor | None]
-    ]  # where copies came from: the parameter (or shard), and which rows (None: all); empty for views
+    origin: list[tuple[Tensor, Tensor | None]]
     origin_state: list[dict[str, Tensor]]
 
     def write_back(self) -> None:
+        """Copy what moved, and its state, to where it came from."""
         sizes = [_count(p) if rows is None else len(rows) for p, rows in self.origin]
         for name, moved in {"": self.x, **self.state}.items():
-            for (p, rows), state, part in zip(self.origin, self.origin_state, moved.split(sizes), strict=True):
+            for (p, rows), state, own in zip(self.origin, self.origin_state, moved.split(sizes), strict=True):
                 storage = state[name] if name else p
                 if rows is None:
-                    storage.copy_(part.view_as(storage))
+                    storage.copy_(own.view_as(storage))
                 else:
-                    storage[rows] = part
+                    storage[rows] = own
 
 
 def _batches(
@@ -126,25 +132,28 @@ def _batches(
     params: list[tuple[Tensor, Tensor]],
     state_of: Callable[..., dict[str, Any]],
 ) -> Iterator[_Batch]:
-    """Large tensors as they are; small ones of one width, dtype, device and step copied into one; of sparse gradients the touched rows."""
+    """Large tensors as they are; small ones that agree in width, dtype, device and step copied into one.
+
+    Of a tensor with a sparse gradient, only the rows it touches.
+    """
     together: dict[Any, list[_Batch]] = {}
     for p, grad in params:
         if grad.is_sparse and (group["weight_decay"] or group.get("nesterov")):
             raise ValueError(
-                "sparse gradients move only the rows they touch: give their group weight_decay=0 (param_groups() does), nesterov=False"
+                "sparse gradients move only the rows they touch: "
+                "give their group weight_decay=0 (param_groups() does), nesterov=False"
             )
         state = state_of(manifold, group, p)
         state["step"] += 1
         step, x, g = int(state["step"]), _local(p), _local(grad, like=p)
-        slots = {name: _local(s) for name, s in state.items() if name != "step"}
+        kept = {name: _local(value) for name, value in state.items() if name != "step"}
         if g.is_sparse:
             g = g.coalesce()
             rows = g.indices()[0]
-            batch = _Batch(
-                x[rows], g.values(), {name: s[rows] for name, s in slots.items()}, step, [(x, rows)], [slots]
-            )
+            kept_rows = {name: value[rows] for name, value in kept.items()}
+            batch = _Batch(x[rows], g.values(), kept_rows, step, [(x, rows)], [kept])
         else:
-            batch = _Batch(x, g, slots, step, [], [])
+            batch = _Batch(x, g, kept, step, [], [])
         if group["maximize"]:
             batch.g = -batch.g
         if batch.origin or _count(x) >= SMALL_ROWS:
@@ -172,18 +181,19 @@ def _rows(t: Tensor) -> Tensor:
 
 
 def _count(t: Tensor) -> int:
-    """How many points (..., d) are."""
+    """How many points t holds.   (..., d)"""
     return math.prod(t.shape[:-1])
 
 
 def _local(t: Tensor, like: Tensor | None = None) -> Tensor:
-    """The rows this process holds (of `like`, for a gradient). Points are whole rows, so a shard of rows needs no communication."""
+    """The rows this process holds; for a gradient, the rows it holds of `like`.
+
+    Points are whole rows, so a shard of rows needs no communication.
+    """
     if not isinstance(t, DTensor):
         return t
-    if isinstance(like, DTensor):
-        t = t.redistribute(
-            placements=like.placements
-        )  # a gradient may still be a sum to be taken; under FSDP it is not
+    if isinstance(like, DTensor):  # a gradient may still be a sum to be taken; under FSDP it is not
+        t = t.redistribute(placements=like.placements)
     if any(p.is_shard(t.ndim - 1) for p in t.placements):
         raise ValueError("a point is a whole row: shard tables on the first axis, not on the last")
     return t.to_local()
@@ -191,7 +201,7 @@ def _local(t: Tensor, like: Tensor | None = None) -> Tensor:
 
 @contextmanager
 def _gathered(manifold: Manifold) -> Iterator[None]:
-    """A learned curvature that is sharded, made whole for a while: every process needs it for its rows."""
+    """Make a sharded learned curvature whole for a while: every process needs it for its rows."""
     sharded: list[tuple[dict[str, Any], str, Any]] = [
         (m._parameters, name, p)
         for m in manifold.modules()
@@ -210,7 +220,15 @@ def _gathered(manifold: Manifold) -> Iterator[None]:
 class RiemannianSGD(_Riemannian, torch.optim.SGD):
     """SGD along geodesics: buffer ← μ·buffer + rgrad, x ← exp_x(-lr·buffer), the buffer carried to the new x.
 
-    Sparse gradients move only the rows they touch, and only their buffers decay (torch's SGD moves every row that has one).
+    Sparse gradients move only the rows they touch, and only their buffers decay. torch's SGD moves every row that has a
+    buffer.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()  # the gradient: twice the way from the origin
+    >>> RiemannianSGD([{"params": [p], "manifold": L}], lr=0.5).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # one step, straight to the origin
+    tensor([0.])
     """
 
     _torch_step = inspect.unwrap(torch.optim.SGD.step)
@@ -224,9 +242,8 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
         **torch_options: Any,
     ):
         torch.optim.SGD.__init__(self, params, lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options)
-        self._step_supports_amp_scaling = (
-            False  # fused=True sets it, but would unscale only torch's share: GradScaler does it for all
-        )
+        # fused=True sets it, but would unscale only torch's share: GradScaler unscales both
+        self._step_supports_amp_scaling = False
 
     def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[p]
@@ -238,17 +255,23 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
     def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
         velocity = manifold.rgrad(batch.x, batch.g)
         if group["momentum"]:
-            kept = (
-                1.0 if batch.step == 1 else 1 - group["dampening"]
-            )  # the first buffer is the gradient itself, as in torch
-            velocity = batch.state["momentum_buffer"].mul_(group["momentum"]).add_(velocity, alpha=kept)
+            # the first buffer is the gradient itself, as in torch
+            share = 1.0 if batch.step == 1 else 1 - group["dampening"]
+            velocity = batch.state["momentum_buffer"].mul_(group["momentum"]).add_(velocity, alpha=share)
         manifold.flow_(batch.x, velocity, -group["lr"])
 
 
 class RiemannianAdam(_Riemannian, torch.optim.Adam):
-    """Adam along geodesics (Bécigneul & Ganea 2019): one second moment a point, the first moment carried to the new point.
+    """Adam along geodesics (Bécigneul & Ganea 2019): one second moment a point, the first moment carried along.
 
-    Sparse gradients move the rows they touch, and decay their moments only, on any geometry, as torch's SparseAdam does.
+    Sparse gradients move only the rows they touch, and only the moments of those decay, as in torch's SparseAdam.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(Lorentz().exp0(torch.tensor([[3.0, 4.0]])))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()
+    >>> RiemannianAdam([{"params": [p], "manifold": L}], lr=0.5).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # from 5, by a first step of length lr
+    tensor([4.5000])
     """
 
     _torch_step = inspect.unwrap(torch.optim.Adam.step)

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.graph_commands import RING, SHORT, everything
+from tests.train.graphs import binary_tree
 
 from horosphere import demo
 from horosphere.train.config import EmbedConfig
-from tests.graph_commands import RING, SHORT, everything
-from tests.train.graphs import binary_tree
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from horosphere.train.embed import Embedded
 from tests.graph_commands import RING, SHORT, TREE, everything
 

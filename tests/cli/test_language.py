@@ -17,12 +17,13 @@ from safetensors.torch import load_file
 
 pytest.importorskip("transformers", reason="language models need transformers")
 
-from horosphere import cli
-from horosphere.cli import main
-from horosphere.train import language
 from horosphere.train.language import load
 from tests.command_line import runner
 from tests.train.tiny_language import SMALL, TEXTS, lines, write_text
+
+from horosphere import cli
+from horosphere.cli import main
+from horosphere.train import language
 
 ROOT = Path(__file__).parents[1]
 TINY = ("data=cats.txt", *SMALL)

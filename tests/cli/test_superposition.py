@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.command_line import runner
 
 from horosphere import cli
-from tests.command_line import runner
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 

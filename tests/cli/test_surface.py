@@ -12,13 +12,13 @@ from threading import Timer
 
 import pytest
 import torch
+from tests.graph_commands import SHORT, everything
 
 from horosphere import __version__, cli
 from horosphere.cli import main
 from horosphere.errors import UserError
 from horosphere.train import compare, embed
 from horosphere.train.config import EmbedConfig
-from tests.graph_commands import SHORT, everything
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 

@@ -9,11 +9,11 @@ pytest.importorskip("matplotlib", reason="pictures of pictures need matplotlib")
 
 import numpy as np
 from PIL import Image
+from tests.command_line import runner
+from tests.train.tiny_images import SMALL
 
 from horosphere.cli import main
-from tests.command_line import runner
 from tests.data.pictures import write_npz
-from tests.train.tiny_images import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the geometry tests range over: manifolds, points by radius, tangent vectors by length, and every function as one table.
+"""What the geometry tests range over: manifolds, points by radius, tangent vectors by length, a table of functions.
 
 Radii and lengths are in units of 1/√c, so that one number means the same place at every curvature.
 """
@@ -24,8 +24,8 @@ def manifold(name: str, c: float, learn: bool = False) -> Manifold:
     if name == "euclidean":
         return Euclidean()
     if name == "product":
-        parts = (Lorentz(c, learn), DIM // 3), (Poincare(c, learn), DIM // 3), (Euclidean(), DIM // 3)
-        return Product(*parts, weights=(1.0, 2.0, 0.5))
+        factors = (Lorentz(c, learn), DIM // 3), (Poincare(c, learn), DIM // 3), (Euclidean(), DIM // 3)
+        return Product(*factors, weights=(1.0, 2.0, 0.5))
     return {"lorentz": Lorentz, "poincare": Poincare}[name](c, learn)
 
 
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def tolerance(self) -> float:
-        """In units of length: rounding a point at radius r moves it by ε·e^r across, and the results lie up to 1 farther out."""
+        """A length. Rounding a point at radius r moves it by ε·e^r across, and results lie up to 1 farther out."""
         return 16 * torch.finfo(self.dtype).eps * math.exp(self.radius + 1) * self.unit
 
     def points(self, n: int = 32, seed: int = 1) -> Tensor:
@@ -70,7 +70,7 @@ class Case:
         return self.m.lift(self.unit * radii[:, None] * directions(n, seed=seed)).to(self.dtype)
 
     def tangents(self, x: Tensor, seed: int = 2, length: float = 1.0) -> Tensor:
-        """Random directions at x, lengths from 0 to `length`; carried from the origin, so that far out they do not all point along x."""
+        """Random directions at x, lengths from 0 to `length`. Carried from the origin: far out others point along x."""
         lengths = (
             length
             * self.unit
@@ -94,7 +94,7 @@ class Case:
         assert apart <= factor * self.tolerance, f"{apart:.2e} apart, {factor * self.tolerance:.2e} allowed"
 
     def assert_same_number(self, a: Tensor, b: Tensor, factor: float = 1.0, power: int = 1) -> None:
-        """Lengths (power 1), squares of lengths (2) or angles (0): the tolerance is a length, relative to numbers above 1/√c."""
+        """Lengths (power 1), their squares (2) or angles (0). The tolerance is a length, relative above 1/√c."""
         assert a.dtype == b.dtype == self.dtype
         a, b = a.double(), b.double()
         allowed = factor * self.tolerance / self.unit * self.unit**power

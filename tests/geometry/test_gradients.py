@@ -1,4 +1,4 @@
-"""First and second derivatives against finite differences, in fp64, learned curvature included; finite wherever a point can be."""
+"""First and second derivatives against finite differences in fp64, with learned curvature; finite at every point."""
 
 import math
 

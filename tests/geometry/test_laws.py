@@ -213,9 +213,9 @@ def test_component_sqnorm_is_the_squared_length_of_rgrad(case):
     elif case.name == "euclidean":
         case.assert_same_number(size.sum(-1), length, power=2)
     else:  # the product keeps each factor's own form
-        parts = zip(m.factors, m.weights, m.split(x), m.split(g), m.split(size), strict=True)
+        by_factor = zip(m.factors, m.weights, m.split(x), m.split(g), m.split(size), strict=True)
         assert all(
-            torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in parts
+            torch.allclose(s, (f.component_sqnorm(h, f.rgrad(p, h)) / w).expand_as(s)) for f, w, p, h, s in by_factor
         )
 
 

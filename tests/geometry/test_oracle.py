@@ -13,7 +13,8 @@ from tests.reference import EuclideanRef, LorentzRef, PoincareRef, mp, to_mp
 
 ORACLES = {"euclidean": EuclideanRef, "lorentz": LorentzRef, "poincare": PoincareRef}
 
-# result is a point: how far from the exact one; a tangent vector at `where`: length of the difference; a number: difference
+# The error of a point is its distance from the exact one; of a tangent vector at `where`, the length of the difference;
+# of a number, the difference.
 POINTS = {
     "exp0": (lambda m, x, y, v: m.exp0(v), lambda o, x, y, v: o.exp0(v)),
     "exp": (lambda m, x, y, v: m.exp(x, v), lambda o, x, y, v: o.exp(x, v)),
@@ -62,7 +63,7 @@ def angle(oracle, x, y):
 @pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("name", ORACLES)
 def test_every_function_is_the_textbook_one(name, c, dtype, radius):
-    """Rounding the input alone is worth ε·e^r. A difference of two cosh² (the centroid) and what lies at radius 2r (translate) get e^2r."""
+    """Rounding the input alone costs ε·e^r; a difference of two cosh² (centroid), or radius 2r (translate), e^2r."""
     case, oracle = Case(name, c, dtype, radius), ORACLES[name](c)
     x, y = case.points(8, seed=1), case.points(8, seed=2)
     v = case.tangents(x)
@@ -174,7 +175,7 @@ def test_digits_of_the_round_trip(c):
 
 @pytest.mark.parametrize(("kind", "radius"), list(itertools.product(["near", "far", "ancestor"], [8, 10])))
 def test_digits_of_the_gradient(kind, radius):
-    """The Riemannian gradient of dist is -log/dist: the length of the error, exactly, for stored points. Its limit is ε·cosh(r)/separation."""
+    """The Riemannian gradient of dist is -log/dist. The error, a length, stays below ε·cosh(r)/separation."""
     x, y = pairs(kind, radius, 60)
     x.requires_grad_()
     m, oracle = Lorentz(), LorentzRef(1)

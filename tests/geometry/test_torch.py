@@ -1,4 +1,7 @@
-"""Plain tensors in, plain tensors out: under vmap, func.grad, compile, half precision and autocast as in eager fp32. And learned curvature."""
+"""Plain tensors under vmap, func.grad, compile, half precision and autocast give what eager fp32 gives.
+
+And learned curvature.
+"""
 
 import copy
 import math
@@ -227,7 +230,7 @@ def test_a_bf16_ball_point_is_inside():
 
 @pytest.mark.parametrize("kind", [Lorentz, Poincare])
 def test_compiled_with_varying_shapes_and_curvatures_has_the_same_gradients(kind):
-    """A float c once became an input of the graph when shapes varied, and a result changed in place was compiled as it was before."""
+    """A float c must not become an input of the graph, nor a result changed in place be compiled as it was before."""
 
     def loss(m, x, y):
         return (

@@ -19,7 +19,7 @@ TWO_DIMENSIONAL = {
 @pytest.mark.parametrize("c", CURVATURES)
 @pytest.mark.parametrize("name", TWO_DIMENSIONAL)
 def test_density_integrates_to_one(name, c):
-    """Over a grid of the tangent plane at the origin; a cell at distance r has sinh(√c r)/(√c r) times the area it has there."""
+    """Over a grid of the tangent plane at the origin: at distance r a cell has sinh(√c r)/(√c r) times its area."""
     m, unit = TWO_DIMENSIONAL[name](c), 1 / math.sqrt(c)
     line = torch.linspace(-5, 5, 400, dtype=torch.float64) * unit
     v = torch.cartesian_prod(line, line)

@@ -90,7 +90,7 @@ def test_heads_attend_by_distance(form):
     distances = inspect(m, x).attention_distance[0]
     for handle in handles:
         handle.remove()
-    angles = rotary_angles(torch.arange(20)[None], n, still=manifold.ambient_extra)
+    angles = rotary_angles(torch.arange(20)[None], n, still=manifold.slots.times)
     q, k = (rotate(u.unflatten(-1, (4, n)), angles).transpose(1, 2) for u in made)
     if manifold.flat:
         scores = q @ k.mT / n**0.5

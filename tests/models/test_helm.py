@@ -145,12 +145,12 @@ def test_small_curvature_is_nearly_flat():
             ours[0] = 0  # what the twin would read where the time is
             theirs.copy_(ours)
     x, y = (
-        near.space(torch.randn(2, 5, 32, dtype=torch.float64)),
-        near.space(torch.randn(2, 5, 32, dtype=torch.float64)),
+        near.slots.space(torch.randn(2, 5, 32, dtype=torch.float64)),
+        near.slots.space(torch.randn(2, 5, 32, dtype=torch.float64)),
     )
-    assert_close(curved(near.reading(x)), twin(x))
-    assert_close(near.join([(x, 1.0), (y, 3.0)]), (x + 3 * y) / 4)
-    scores = near.heads(x, torch.ones(1), query=True) @ near.heads(y).mT
+    assert_close(curved(near.slots.reading(x)), twin(x))
+    assert_close(near.slots.join([(x, 1.0), (y, 3.0)]), (x + 3 * y) / 4)
+    scores = near.slots.heads(x, torch.ones(1), query=True) @ near.slots.heads(y).mT
     assert_close(scores.softmax(-1), (-torch.cdist(x, y).square() / 2).softmax(-1), atol=1e-4, rtol=0)
 
 
@@ -387,8 +387,8 @@ def test_bf16_scores_stay_close_where_points_are_far_out(length, bound):
     u = torch.nn.functional.normalize(torch.randn(2, 200, 64, dtype=torch.float64), dim=-1)
     u[1] = torch.nn.functional.normalize(u[0] + 0.1 * u[1], dim=-1)  # near its query: what attention looks for
     u = (length * u).bfloat16()
-    q, k = L.heads(u[0], torch.ones(1), query=True).double(), L.heads(u[1]).double()
-    exact_q, exact_k = L.heads(u[0].double(), torch.ones(1).double(), query=True), L.heads(u[1].double())
+    q, k = L.slots.heads(u[0], torch.ones(1), query=True).double(), L.slots.heads(u[1]).double()
+    exact_q, exact_k = L.slots.heads(u[0].double(), torch.ones(1).double(), query=True), L.slots.heads(u[1].double())
     error = ((q * k).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()
     naive = (
         ((exact_q.bfloat16().double() * exact_k.bfloat16().double()).sum(-1) - (exact_q * exact_k).sum(-1)).abs().max()

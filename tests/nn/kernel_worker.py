@@ -1,6 +1,8 @@
-"""Run by test_kernels.py under TRITON_INTERPRET=1: the kernels on the CPU against their torch forms. Also run as it is on a GPU."""
+"""The kernels against their torch forms: run by test_kernels.py under TRITON_INTERPRET=1, and as it is on a GPU."""
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch.testing import assert_close
 
 from horosphere.geometry import Lorentz
 from horosphere.nn import clustering, kernels
+from horosphere.nn.clustering import ClusterSizes
 from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,20 +49,20 @@ def value_and_gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def as_near(fast: list[Tensor], slow: list[Tensor], truth: list[Tensor], eps: float) -> None:
-    """|fast - truth| is not much more than |slow - truth|. A single number may be right by luck, so it has a few eps beside."""
+    """|fast - truth| is not much more than |slow - truth|; a few eps more, as one number may be right by luck."""
     for x, y, z in zip(fast, slow, truth, strict=True):
         assert (x - z).norm() <= 1.5 * (y - z).norm() + (8 if z.numel() == 1 else 0.25) * eps * z.norm()
 
 
 def norm(dtype: torch.dtype, atol: float) -> None:
     def slow(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        s = L.space(x.float())
+        s = L.slots.space(x.float())
         mean = s.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
-        return L.reading(s * (mean + 1e-6).rsqrt() * weight).to(x.dtype), L.space(x)
+        return L.slots.reading(s * (mean + 1e-6).rsqrt() * weight).to(x.dtype), L.slots.space(x)
 
     def fast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         out, same = kernels.norm(x, weight, C, 1e-6)
-        return out, L.space(same)
+        return out, L.slots.space(same)
 
     agree(fast, slow, [random(3, 5, 24, dtype=dtype), random(24, seed=1)], atol)
 
@@ -71,7 +74,7 @@ def residual(dtype: torch.dtype, atol: float) -> None:
         x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
         agree(
             lambda x, y, w: kernels.residual(x, y, w, 7.0, C),
-            lambda x, y, w: (7.0 * L.join([(x, 1.0), (y, w)])).to(x.dtype),
+            lambda x, y, w: (7.0 * L.slots.join([(x, 1.0), (y, w)])).to(x.dtype),
             [x, y, w],
             7 * atol,
         )
@@ -81,9 +84,9 @@ def residual_norm(dtype: torch.dtype, atol: float) -> None:
     w = torch.tensor([0.8], device=DEVICE, requires_grad=True)
 
     def slow(x: Tensor, y: Tensor, w: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        joined = 7.0 * L.join([(x, 1.0), (y, w)])
+        joined = 7.0 * L.slots.join([(x, 1.0), (y, w)])
         mean = joined.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
-        return L.reading(joined * (mean + 1e-6).rsqrt() * weight).to(x.dtype), joined.to(x.dtype)
+        return L.slots.reading(joined * (mean + 1e-6).rsqrt() * weight).to(x.dtype), joined.to(x.dtype)
 
     for size in (0.1, 2.0):
         x, y = ((size * random(2, 4, 20, seed=s)).detach().to(dtype).requires_grad_() for s in (1, 2))
@@ -96,7 +99,7 @@ def gate(dtype: torch.dtype, atol: float) -> None:
     def slow(joint: Tensor, factor: Tensor) -> Tensor:
         g, u = joint.float().chunk(2, -1)
         s = factor.unsqueeze(-1)
-        return L.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
+        return L.slots.reading(F.silu(s * g) * (s * u), s.square() / C).to(joint.dtype)
 
     joint = random(6, 40, dtype=dtype, seed=2)
     agree(lambda j, f: kernels.gate(j, f, C), slow, [joint, factor], atol)
@@ -111,17 +114,17 @@ def heads(dtype: torch.dtype, atol: float) -> None:
         full, part = rotary_angles(p, 16, 100.0, still=1), rotary_angles(p, 6, 100.0)
         agree(
             lambda u, s, a=full: kernels.heads(u[..., 2:18], a, s, True, 0, C),
-            lambda u, s, a=full: L.heads(rotate(u[..., 2:18], a), s, query=True),
+            lambda u, s, a=full: L.slots.heads(rotate(u[..., 2:18], a), s, query=True),
             [wide, scale],
             atol,
         )
         agree(
             lambda u, a=part: kernels.heads(u[..., :16], a, None, False, 10, C),
-            lambda u, a=part: L.heads(torch.cat((u[..., :10], rotate(u[..., 10:16], a)), -1)),
+            lambda u, a=part: L.slots.heads(torch.cat((u[..., :10], rotate(u[..., 10:16], a)), -1)),
             [wide],
             atol,
         )
-    agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.heads(u), [wide], atol)
+    agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.slots.heads(u), [wide], atol)
 
 
 def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
@@ -131,7 +134,7 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
     def slow(u: Tensor, s: Tensor, angles: Angles | None) -> tuple[Tensor, ...]:
         q, k, v = u.unflatten(-1, (3, 3, 16)).unbind(2)
         q, k = (q, k) if angles is None else (rotate(q, angles), rotate(k, angles))
-        return L.heads(q, s, query=True), L.heads(k), L.heads(v)
+        return L.slots.heads(q, s, query=True), L.slots.heads(k), L.slots.heads(v)
 
     for angles in (
         None,
@@ -149,7 +152,7 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
 def keys_values(dtype: torch.dtype, atol: float) -> None:
     def slow(kv: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         k, v = kv.split((10, 8), -1)
-        return L.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.heads(v)
+        return L.slots.heads(torch.cat((k, key.unsqueeze(2).expand(-1, -1, 3, -1)), -1)), L.slots.heads(v)
 
     agree(
         lambda kv, key: kernels.keys_values(kv, key, 10, C),
@@ -160,10 +163,10 @@ def keys_values(dtype: torch.dtype, atol: float) -> None:
 
 
 def centre(dtype: torch.dtype, atol: float) -> None:
-    points = L.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
+    points = L.slots.heads(random(2, 3, 5, 16, dtype=dtype).detach().float())
     weights = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(DEVICE).softmax(-1)
     z = (weights @ points).to(dtype).transpose(1, 2).requires_grad_()  # (B, T, H, n), strided
-    agree(lambda z: kernels.centre(z, C), L.centre, [z], atol)
+    agree(lambda z: kernels.centre(z, C), L.slots.centre, [z], atol)
 
 
 def mixture(dtype: torch.dtype, atol: float) -> None:
@@ -179,11 +182,11 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
     ) -> Tensor:
         rows = y.float()[place].view(tokens, active, n)
         rows = rows if factor is None else rows / factor.unsqueeze(-1)
-        parts = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
+        weighted = list(zip(rows.unbind(1), weight.split(1, -1), strict=True))
         if shared is not None:
             every = shared.float() if shared_factor is None else shared.float() / shared_factor.view(-1, 1, 1)
-            parts += [(s, 1.0) for s in every.unbind(0)]
-        return (3.0 * L.join(parts)).to(y.dtype)
+            weighted += [(s, 1.0) for s in every.unbind(0)]
+        return (3.0 * L.slots.join(weighted)).to(y.dtype)
 
     def fast(
         y: Tensor, weight: Tensor, factor: Tensor | None, shared: Tensor | None, shared_factor: Tensor | None
@@ -195,66 +198,40 @@ def mixture(dtype: torch.dtype, atol: float) -> None:
 
 
 def clusters(dtype: torch.dtype, atol: float) -> None:
-    """Through the layer: the map with and without the kernel, and all gradients. Windows of one chunk of patches and of several.
+    """Through the layer: the map with and without the kernel, and all gradients; windows of one chunk and of several.
 
-    In half precision the layer's own rounding is as large as a tolerance would have to be: there the kernel must be as near to fp32 as torch is.
+    In half precision the layer's own rounding is as large as a tolerance would have to be. There the kernel must be as
+    near to fp32 as torch is.
     """
     if dtype == torch.bfloat16:
         clusters(torch.float16, atol)
         if DEVICE == "cpu":
             return  # the interpreter cannot multiply bf16
     clustering.kernels = kernels  # type: ignore[attr-defined]
-    shapes = [
-        {"heads": 2, "width": 16, "size": 8, "windows": 2, "centres": 4, "window_centres": 1},
-        {"heads": 1, "width": 24, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, "shift": True},
-        {"heads": 1, "width": 8, "size": 14, "windows": 1, "centres": 49, "window_centres": 0, "position_bias": False},
-        {"heads": 1, "width": 16, "size": 14, "windows": 1, "centres": 49, "window_centres": 1},
-        {"heads": 1, "width": 16, "size": 7, "windows": 1, "centres": 16, "window_centres": 0},  # cells that overlap
-        {
-            "heads": 1,
-            "width": 16,
-            "size": 10,
-            "windows": 2,
-            "centres": 4,
-            "window_centres": 4,
-        },  # and with a window level beside them
-        {
-            "heads": 1,
-            "width": 16,
-            "size": 9,
-            "windows": 4,
-            "centres": 4,
-            "window_centres": 4,
-        },  # windows that reach beyond the map, some wholly
-        {"heads": 1, "width": 16, "size": 9, "windows": 2, "centres": 9, "window_centres": 0, "shift": True},
-        {
-            "heads": 2,
-            "width": 16,
-            "size": 17,
-            "windows": 1,
-            "centres": 4,
-            "window_centres": 0,
-            "position_bias": False,
-        },  # in chunks
-        {
-            "heads": 1,
-            "width": 40,
-            "size": 24,
-            "windows": 2,
-            "centres": 9,
-            "window_centres": 1,
-        },  # the same on a map of another shape, not cut evenly
+    one = ClusterSizes(heads=1, head_width=16, map_size=14, windows=1, patch_centres=4, window_centres=0)
+    cases: list[tuple[ClusterSizes, dict[str, Any]]] = [
+        (replace(one, heads=2, map_size=8, windows=2, window_centres=1), {}),
+        (replace(one, head_width=24, map_size=6, windows=3, window_centres=4), {"shift": True}),
+        (replace(one, head_width=8, patch_centres=49), {"position_bias": False}),
+        (replace(one, patch_centres=49, window_centres=1), {}),
+        # cells that overlap; and with a window level beside them
+        (replace(one, map_size=7, patch_centres=16), {}),
+        (replace(one, map_size=10, windows=2, window_centres=4), {}),
+        # windows that reach beyond the map, some wholly
+        (replace(one, map_size=9, windows=4, window_centres=4), {}),
+        (replace(one, map_size=9, windows=2, patch_centres=9), {"shift": True}),
+        # in chunks; and on a map of another shape, not cut evenly
+        (replace(one, heads=2, map_size=17), {"position_bias": False}),
+        (replace(one, head_width=40, map_size=24, windows=2, patch_centres=9, window_centres=1), {}),
     ]
-    for shape in shapes:
+    for sizes, options in cases:
         torch.manual_seed(0)
-        mixer = clustering.ClusterMixer(6, **shape)  # type: ignore[arg-type]
+        mixer = clustering.ClusterMixer(6, sizes, **options)
         with torch.no_grad():
-            for p in mixer.parameters():
-                p += 0.5 * torch.randn_like(
-                    p
-                )  # on the CPU: the same everywhere, and no gradient of a scale is a sum that comes to nothing
+            for p in mixer.parameters():  # on the CPU: the same everywhere. And no gradient of a scale sums to nothing
+                p += 0.5 * torch.randn_like(p)
         mixer = mixer.to(DEVICE)
-        x = random(2, shape["size"], 31 if shape["size"] == 24 else shape["size"], 6)
+        x = random(2, sizes.map_size, 31 if sizes.map_size == 24 else sizes.map_size, 6)
         inputs = [x, *mixer.parameters()]
 
         def run(
@@ -267,10 +244,11 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         if dtype == torch.float32:
             agree(lambda *_, run=run: run(True), lambda *_, run=run: run(False), inputs, 2 * atol)
         else:
-            found = [value_and_gradients(run(*how), inputs) for how in ((True,), (False,), (False, torch.float32))]
-            as_near(*found, torch.finfo(dtype).eps)
+            forms = ((True,), (False,), (False, torch.float32))
+            fast, slow, truth = (value_and_gradients(run(*form), inputs) for form in forms)
+            as_near(fast, slow, truth, torch.finfo(dtype).eps)
             with torch.no_grad():
-                assert torch.equal(run(True).float(), found[0][0])
+                assert torch.equal(run(True).float(), fast[0])
 
 
 def twice(dtype: torch.dtype, atol: float) -> None:

@@ -39,7 +39,10 @@ def test_logits_are_distances_to_hyperplanes(name, c):
 
 @curvatures
 def test_logits_are_those_of_hnn_plus_plus(c):
-    """Shimizu et al. 2021, eq. 6:  2|z|/√c asinh(λ √c x·ẑ cosh(2√c r) - (λ - 1) sinh(2√c r)),  z = w/2, r = -b/(2|w|)."""
+    """Shimizu et al. 2021, eq. 6, with z = w/2, r = -b/(2|w|):
+
+    2|z|/√c asinh(λ √c x·ẑ cosh(2√c r) - (λ - 1) sinh(2√c r))
+    """
     m, x, (w, b) = Poincare(c), points(Poincare(c)), weights()
     root, length = c**0.5, w.norm(dim=-1)
     z, r, lam = length / 2, -b / (2 * length), 2 / (1 - c * x.square().sum(-1, keepdim=True))
@@ -74,9 +77,9 @@ def test_without_curvature_it_is_a_linear_head(name):
 
 def test_a_products_logits_add_up():
     m, x, (w, b) = manifold("product"), points(manifold("product")), weights()
-    parts = zip(m.split(x), m.split(w), m.factors, strict=True)
+    by_factor = zip(m.split(x), m.split(w), m.factors, strict=True)
     torch.testing.assert_close(
-        hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in parts)
+        hyperplane_logits(x, w, b, m), sum(hyperplane_logits(a, v, b / 3, f) for a, v, f in by_factor)
     )
 
 

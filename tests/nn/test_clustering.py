@@ -1,5 +1,7 @@
 """The ClusterMixer against its definition patch by patch, and where features vanish or coincide."""
 
+from dataclasses import asdict, replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,9 +10,22 @@ from torch.testing import assert_close
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.nn import clustering
-from horosphere.nn.clustering import ClusterMixer, ImageNorm, assign, clip, cut, join, leaves, pool, similarity, spread
+from horosphere.nn.clustering import (
+    ClusterMixer,
+    ClusterSizes,
+    ImageNorm,
+    assign,
+    clip,
+    cut,
+    join,
+    leaves,
+    pool,
+    similarity,
+    spread,
+)
 from tests.nn import clustering_reference
 
+SIZES = ClusterSizes(heads=2, head_width=3, map_size=6, windows=3, patch_centres=4, window_centres=4)
 GEOMETRIES = {
     "E+E": ("euclidean", "euclidean"),
     "H+H": ("lorentz", "lorentz"),
@@ -21,9 +36,9 @@ GEOMETRIES = {
 def mixer(seed: int = 0, shake: float = 0.5, geometries: str = "H window, E patch", **changes) -> ClusterMixer:
     """In fp64, with every parameter moved: no bias is zero, no scale is one."""
     torch.manual_seed(seed)
-    sizes = {"dim": 6, "heads": 2, "width": 3, "size": 6, "windows": 3, "centres": 4, "window_centres": 4, **changes}
+    sizes = {name: changes.pop(name) for name in asdict(SIZES) if name in changes}
     patch, window = GEOMETRIES[geometries]
-    m = ClusterMixer(**sizes, patch_geometry=patch, window_geometry=window).double()
+    m = ClusterMixer(6, replace(SIZES, **sizes), patch_geometry=patch, window_geometry=window, **changes).double()
     with torch.no_grad():
         for p in m.parameters():
             p.add_(shake * torch.randn_like(p))
@@ -39,7 +54,7 @@ def assert_is_its_definition(m: ClusterMixer, x: torch.Tensor) -> None:
         assert_close(m(x), torch.stack([clustering_reference.mixer(m, one) for one in x]), atol=1e-7, rtol=1e-6)
 
 
-# -- the definition -----------------------------------------------------------------------------------------------------
+# -- the definition ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("curvature", [0.1, 1.0, 4.0])
@@ -68,8 +83,8 @@ def test_any_map_is_its_definition(size, geometries):
         {"window_centres": 1},
         {"window_centres": 9},
         {"window_centres": 0, "shift": True},
-        {"windows": 1, "centres": 9, "window_centres": 1},
-        {"centres": 1},
+        {"windows": 1, "patch_centres": 9, "window_centres": 1},
+        {"patch_centres": 1},
     ],
     ids=str,
 )
@@ -99,17 +114,17 @@ def test_clip_keeps_short_vectors_and_the_direction_of_long_ones():
     assert_close(clip(v)[long], F.normalize(v[long], dim=-1))
 
 
-# -- assignments --------------------------------------------------------------------------------------------------------
+# -- assignments -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(6, 6), (7, 11)])
 @pytest.mark.parametrize("assignment", ["soft", "hard"])
 def test_assignments_sum_to_one_over_centres(assignment, size):
-    _, found = mixer(assignment=assignment).mix(image(*size))
-    assert found.patch.shape == (2, 2, 4, *size)
-    assert found.window is not None
-    assert found.window.shape == (2, 2, 4, 3, 3)
-    for a in (found.patch, found.window):
+    _, assignments = mixer(assignment=assignment).mix(image(*size))
+    assert assignments.patch.shape == (2, 2, 4, *size)
+    assert assignments.window is not None
+    assert assignments.window.shape == (2, 2, 4, 3, 3)
+    for a in (assignments.patch, assignments.window):
         assert_close(a.sum(2), torch.ones_like(a.sum(2)))
         assert (a >= 0).all()
         if assignment == "hard":
@@ -166,9 +181,9 @@ def test_the_norm_written_out_is_torchs(size, windows):
     near = torch.randn(2, *size, 3, dtype=torch.float64, requires_grad=True)
     inputs = [*norm.parameters(), near, *([far] if far is not None else [])]
     weights = torch.randn(2, *size, norm.num_channels, dtype=torch.float64)
-    found, expected = together(*norm.written_out(near, far)), norm(near, far)
-    assert_close(found, expected)
-    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
+    apart, expected = together(*norm.written_out(near, far)), norm(near, far)
+    assert_close(apart, expected)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (apart, expected)), strict=True):
         assert_close(a, b)
 
 
@@ -202,9 +217,9 @@ def test_read_apart_is_the_formula(size, window_centres, shift, monkeypatch):
     monkeypatch.setattr(
         m.fc, "forward", None if window_centres else m.fc.forward
     )  # the formula's product, not to be used
-    found = m(x)
-    assert_close(found, expected)
-    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)), strict=True):
+    mixed = m(x)
+    assert_close(mixed, expected)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (mixed, expected)), strict=True):
         assert_close(a, b)
 
 
@@ -251,15 +266,14 @@ def test_only_an_exported_program_leaves():
         assert torch.export.export(Ask(), (x,), strict=strict).module()(x) == 1
 
 
-# -- gradients ----------------------------------------------------------------------------------------------------------
+# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(8, 8), (7, 9)])
 @pytest.mark.parametrize("geometries", GEOMETRIES)
 def test_gradients_are_right(geometries, size):
-    m = mixer(
-        geometries=geometries, windows=2, window_centres=9
-    )  # no cell is a single patch: a distance of 0 is noise to finite differences
+    # no cell is a single patch: a distance of 0 is noise to finite differences
+    m = mixer(geometries=geometries, windows=2, window_centres=9)
     assert torch.autograd.gradcheck(m, image(*size, batch=1).requires_grad_(), fast_mode=True, atol=1e-6)
 
 
@@ -281,18 +295,18 @@ def test_no_nan_where_features_vanish_or_coincide(geometries, what, dtype):
 
 
 def test_bf16_stays_near_fp32_and_windows_are_clustered_in_fp32():
-    m, x = mixer(shake=0.2, dim=6, width=8).float(), image(6, 9).float()
+    m, x = mixer(shake=0.2, head_width=8).float(), image(6, 9).float()
     exact = m(x)
     with torch.autocast("cpu", torch.bfloat16):
-        rough, found = m.mix(x)
-    assert found.window is not None
-    assert rough.dtype == found.patch.dtype == torch.bfloat16
-    assert found.window.dtype == torch.float32
+        rough, assignments = m.mix(x)
+    assert assignments.window is not None
+    assert rough.dtype == assignments.patch.dtype == torch.bfloat16
+    assert assignments.window.dtype == torch.float32
     assert (rough - exact).norm() < 0.03 * exact.norm()
     assert (m.bfloat16()(x.bfloat16()) - exact).norm() < 0.05 * exact.norm()
 
 
-# -- maps ---------------------------------------------------------------------------------------------------------------
+# -- maps --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(8, 12), (7, 7), (5, 9), (1, 3)])
@@ -317,5 +331,5 @@ def test_join_undoes_cut(size):
 
 def test_centres_lie_on_a_square_grid():
     with pytest.raises(UserError, match=r"patch_centres = 5.*use 4"):
-        mixer(centres=5)
+        mixer(patch_centres=5)
     assert similarity(torch.zeros(2, 3), torch.ones(1, 3), torch.ones(1), Euclidean()).abs().max() == 0

@@ -1,4 +1,4 @@
-"""On Euclidean() each layer is its torch counterpart: the same weights from the same seed, the same output, the same gradients, bit for bit."""
+"""On Euclidean() each layer is its torch counterpart, bit for bit: weights from a seed, outputs, gradients."""
 
 import pytest
 import torch

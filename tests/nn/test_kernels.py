@@ -1,4 +1,4 @@
-"""The fused kernels against their torch forms, values and gradients: on a GPU as they are, elsewhere in Triton's interpreter."""
+"""The fused kernels against their torch forms, values and gradients: on a GPU, elsewhere in Triton's interpreter."""
 
 import pytest
 

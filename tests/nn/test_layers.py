@@ -21,7 +21,7 @@ MAKES_NO_POINTS = ("classifier", "classifier without bias", "lower", "linear to 
 
 def is_point(m, x):
     if isinstance(m, Product):
-        return all(is_point(f, part) for f, part in zip(m.factors, m.split(x), strict=True))
+        return all(is_point(f, own) for f, own in zip(m.factors, m.split(x), strict=True))
     inside = not isinstance(m, Poincare) or (float(m.c) * x.double().square().sum(-1) < 1).all()
     return bool(x.isfinite().all() and inside)
 
@@ -58,7 +58,7 @@ def test_ball_and_hyperboloid_are_the_same_map(kind, c):
 @curved
 @kinds
 def test_gradients_of_input_weights_and_curvature(kind, name):
-    """gradcheck in fp64, and every parameter has a part in the output: a learned curvature too, but in a norm of free coordinates."""
+    """gradcheck in fp64. Every parameter takes part; a learned curvature not in a norm of free coordinates."""
     m = manifold(name, 0.7, learn=True)
     module = layer(kind, m)
     x = points(m, 3, std=0.7).detach().requires_grad_()
@@ -256,11 +256,11 @@ def test_a_product_is_joined_factor_by_factor(form):
     m = manifold("product")
     x, y = points(m, seed=1), points(m, seed=2)
     whole = Residual(DIM, m, form).double()
-    parts = [
+    by_factor = [
         Residual(d, f, form).double()(a, b)
         for d, f, a, b in zip(m.dims, m.factors, m.split(x), m.split(y), strict=True)
     ]
-    torch.testing.assert_close(whole(x, y), torch.cat(parts, -1))
+    torch.testing.assert_close(whole(x, y), torch.cat(by_factor, -1))
     assert torch.equal(whole(x, y)[:, 4:], x[:, 4:] + y[:, 4:])  # the flat factor is not scaled
     assert sum(p.numel() for p in whole.parameters()) == (2 if form == "centroid" else 0)
 

@@ -71,10 +71,9 @@ def test_the_maximum_can_be_at_any_distance(distance):
     q = vector()
     angles = rotary_angles(torch.tensor([[distance]]), DIM, still=1, dtype=torch.float64)
     k = rotate(q.view(1, 1, 1, DIM), angles).flatten()
-    found = scores(
-        q, k, torch.arange(distance, distance + 1), torch.arange(0, 1)
-    )  # at its own distance the two coincide
-    assert_close(found, torch.full((1, 1), -1.0, dtype=torch.float64))  # <x, x> = -1: nothing is larger
+    # at its own distance the two coincide
+    own = scores(q, k, torch.arange(distance, distance + 1), torch.arange(0, 1))
+    assert_close(own, torch.full((1, 1), -1.0, dtype=torch.float64))  # <x, x> = -1: nothing is larger
     others = scores(q, k, torch.arange(1000), torch.zeros(1, dtype=torch.long)).flatten()
     assert others.argmax() == distance
 
@@ -90,7 +89,7 @@ def test_attention_learns_to_look_at_itself_or_a_fixed_way_back(offset):
     losses = []
     for _ in range(500):
         mark = torch.randn(8, 16, 1)
-        x = attention.manifold.reading(
+        x = attention.manifold.slots.reading(
             torch.cat((torch.zeros(8, 16, 1), 3 * torch.ones(8, 16, 1), mark * value[:30] / 4), -1)
         )
         wanted = torch.zeros_like(mark)

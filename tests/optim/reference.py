@@ -14,10 +14,10 @@ def riemannian_gradient(m: Manifold, x: Tensor, g: Tensor) -> Tensor:
 
 
 def squares(m: Manifold, x: Tensor, r: Tensor) -> Tensor:
-    """What Adam's second moment collects: the squared length of r in each curved factor, of each coordinate in flat ones.   -> (N, d)"""
+    """What Adam's second moment collects: |r|² in each curved factor, of each coordinate in flat ones.   -> (N, d)"""
     if isinstance(m, Product):
-        parts = zip(m.factors, m.weights, m.split(x), m.split(r), strict=True)
-        return torch.cat([w * squares(f, x, r) for f, w, x, r in parts], -1)
+        by_factor = zip(m.factors, m.weights, m.split(x), m.split(r), strict=True)
+        return torch.cat([w * squares(f, x, r) for f, w, x, r in by_factor], -1)
     return r.square() if m.flat else m.inner(x, r, r)[:, None].expand_as(r)
 
 

@@ -88,8 +88,8 @@ def test_finds_a_target_from_far_away(optimizer, name):
     m = manifold(name)
     x, target = points(m, 8, seed=1, std=3.0), points(m, 8, seed=2)
     assert m.dist(x, target).max() > 9
-    found = descend(m, x, lambda p: m.sqdist(p, target).sum(), optimizer, length=12.0)
-    assert m.dist(found, target).max() < 3e-3
+    lowest = descend(m, x, lambda p: m.sqdist(p, target).sum(), optimizer, length=12.0)
+    assert m.dist(lowest, target).max() < 3e-3
 
 
 @pytest.mark.parametrize(("name", "c"), [*(("lorentz", c) for c in CURVATURES), ("poincare", 4.0), ("product", 0.1)])
@@ -98,5 +98,5 @@ def test_the_mean_of_two_points_is_midway(optimizer, name, c):
     m = manifold(name, c)
     a, b = points(m, 2, seed=3, c=c)
     origin = torch.zeros(DIM, dtype=torch.float64)  # one point, without a leading axis
-    found = descend(m, origin, lambda p: m.sqdist(p, a) + m.sqdist(p, b), optimizer, length=3 / math.sqrt(c))
-    assert m.dist(found, m.geodesic(a, b, 0.5)) < 1e-3 * m.dist(a, b)
+    lowest = descend(m, origin, lambda p: m.sqdist(p, a) + m.sqdist(p, b), optimizer, length=3 / math.sqrt(c))
+    assert m.dist(lowest, m.geodesic(a, b, 0.5)) < 1e-3 * m.dist(a, b)

@@ -1,4 +1,4 @@
-"""FSDP2 over two processes: the same steps as one process takes, rows even, uneven or too few; checkpoints that travel."""
+"""FSDP2 over two processes: the steps that one process takes, rows even, uneven or too few; checkpoints that travel."""
 
 import pytest
 import torch

@@ -13,8 +13,8 @@ from horosphere.errors import UserError
 from horosphere.geometry import Lorentz
 from horosphere.nn import Embedding
 from horosphere.optim import RiemannianAdam, param_groups
-from horosphere.train import checkpoint
 from horosphere.runs import latest
+from horosphere.train import checkpoint
 from horosphere.train.checkpoint import model_tensors, optimizer_tensors, read_state, restore, save
 from horosphere.train.distributed import World
 from tests.train.toy_task import full_disk

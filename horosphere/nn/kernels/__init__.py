@@ -1,7 +1,13 @@
-"""Fused CUDA kernels, for slots on the hyperboloid and for clusters of patches: one pass over memory where torch would make three or more.
+"""Fused CUDA kernels, for slots on the hyperboloid and for clusters of patches.
 
-Each computes what its torch form in `geometry/lorentz.py` or `nn/` computes (the tests hold them together), in fp32, in both directions; the
-backward passes recompute what is cheaper to compute than to keep. In rows of slots, slot 0 is the time and never read.
+They make one pass over memory where torch would make three or more. Each computes in fp32 what its torch form in
+`geometry/slots.py` or `nn/` computes, forward and backward; tests hold the two together. A backward pass recomputes
+what is cheaper to compute than to keep. In rows of slots, slot 0 is the time, and is never read.
+
+Triton wants flat lists of arguments, and so do torch's operators. They come in one order: pointers to what is read,
+pointers to what is written (`dx_ptr`: the gradient of x), numbers, then in capitals the constants that a kernel is
+compiled for. Everywhere n or N is the number of slots in a row, C the curvature, and a BLOCK the power of two that
+covers a row.
 """
 
 from horosphere.nn.kernels.clusters import clusters

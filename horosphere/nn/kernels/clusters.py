@@ -1,8 +1,14 @@
-"""The clustering of patches within their windows (nn/clustering.py, flat and soft), a program for each window and head of an image.
+"""The clustering of patches within their windows (nn/clustering.py, flat and soft): a program per image, window, head.
 
-Means of cells are the centres, patches are assigned to them by cosine, gathered, and given back: nothing between the projection and g goes to
-memory. Pairs are stored patch by centre, as attention has them: a softmax over centres then is a sum within a few threads. Large windows are read
-in chunks; what a second pass over them needs is computed again, and so is the assignment in backward.
+Means of cells are the centres. Patches are assigned to them by cosine, gathered, and given back: nothing between the
+projection and g goes to memory. Pairs are stored patch by centre, as attention has them: a softmax over centres then is
+a sum within a few threads. Large windows are read in chunks. A second pass over them computes what it needs again, and
+the backward pass computes the assignment again.
+
+Words of the kernels. A map is DOWN x ACROSS patches, cut into WINDOWS per side of TALL x WIDE patches, with SIDE x SIDE
+centres in each; HEADS of WIDTH channels. rows, columns: of a window, those on the map. n, m, d: patches, centres,
+channels; N, M and W are blocks of them. place, here: where patches lie in the map, and whether they do. f, v: features
+and values. ALL: whether every patch of a block is on the map, so that nothing must be masked.
 """
 
 from typing import Any
@@ -16,12 +22,10 @@ from torch import Tensor
 from horosphere.nn.kernels.launch import apply, block_of, launch, operator
 from horosphere.nn.once import once
 
-SMALLEST, LARGEST = (
-    16,
-    256,
-)  # patches at once: the least that tensor cores take, the most that registers nearly hold with 64 centres of 32 channels
-SHARE = 64  # patches of a warp; half as many where it keeps more than 16 centres for long. This and the sizes of chunks as measured on an H200
-STAGES = 1  # of loads under way: with more, several chunks need more shared memory than small cards have
+SMALLEST = 16  # patches at once: the least that tensor cores take
+LARGEST = 256  # patches at once: the most that registers nearly hold, with 64 centres of 32 channels
+SHARE = 64  # patches of a warp; half as many where it keeps more than 16 centres for long. As measured on an H200
+STAGES = 1  # loads under way: with more, several chunks need more shared memory than small cards have
 
 
 @triton.jit
@@ -34,15 +38,14 @@ def _unit(x, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit
 def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
     """The gradient of `_unit`, but for the factor `inverse`."""
-    along = tl.where(
-        inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0
-    )  # shorter vectors are scaled, not turned
+    # shorter vectors are scaled, not turned
+    along = tl.where(inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0)
     return grad - unit * along[:, None]
 
 
 @triton.jit
 def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Whether patch n of a window, of which this many rows and columns are on the map, lies in the cell of centre m, as adaptive pooling has them."""
+    """Whether patch n of a window lies in the cell of centre m, cells being those of adaptive pooling."""
     y, x, row, column = n // WIDE, n % WIDE, m // SIDE, m % SIDE
     down = (y >= row * TALL // SIDE) & (y < ((row + 1) * TALL + SIDE - 1) // SIDE) & (y < rows)
     across = (x >= column * WIDE // SIDE) & (x < ((column + 1) * WIDE + SIDE - 1) // SIDE) & (x < columns)
@@ -51,7 +54,7 @@ def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: t
 
 @triton.jit
 def _cell(m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """How many patches lie in the cell of centre m."""
+    """How many patches on the map lie in the cell of centre m."""
     row, column = m // SIDE, m % SIDE
     tall = tl.minimum(((row + 1) * TALL + SIDE - 1) // SIDE, rows) - row * TALL // SIDE
     wide = tl.minimum(((column + 1) * WIDE + SIDE - 1) // SIDE, columns) - column * WIDE // SIDE
@@ -66,10 +69,10 @@ def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):  # type: ignore[no-unt
 
 
 @triton.jit
-def _on_map(
+def _on_map(  # type: ignore[no-untyped-def]
     window, DOWN: tl.constexpr, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr
-):  # type: ignore[no-untyped-def]
-    """How many rows and columns of a window: the last ones may reach beyond the map."""
+):
+    """How many rows and columns of a window are on the map; the last windows may reach beyond it."""
     if DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE:
         return TALL, WIDE
     return tl.minimum(DOWN - window // WINDOWS * TALL, TALL), tl.minimum(ACROSS - window % WINDOWS * WIDE, WIDE)
@@ -77,22 +80,23 @@ def _on_map(
 
 @triton.jit
 def _place(n, window, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where patch n of a window lies in a map that is so wide. With a side for tall and wide: a window's centre among all of them."""
+    """Where patch n of a window lies in a map. With SIDE for TALL and WIDE: where its centre lies among all centres."""
     return (window // WINDOWS * TALL + n // WIDE) * ACROSS + window % WINDOWS * WIDE + n % WIDE
 
 
 @triton.jit
 def _patches(  # type: ignore[no-untyped-def]
-    k, window, rows, columns, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr
+    k, window, rows, columns,
+    ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Of chunk k: their numbers in the window, where they lie in the map, and whether they are on it.   (N), (N), (N)"""
+    """The patches of chunk k: their numbers in the window, places in the map, whether they are on it.   3 x (N)"""
     n = k * N + tl.arange(0, N)
     return n, _place(n, window, ACROSS, WINDOWS, TALL, WIDE), (n // WIDE < rows) & (n % WIDE < columns)
 
 
 @triton.jit
 def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Rows of a head, 0 where there are none.   (N, W)"""
+    """Rows of a head, 0 where there are none.   (N, W).   STRIDE: numbers from one place to the next."""
     at = ptr + place[:, None] * STRIDE + d[None, :]
     if ALL and WIDTH == W:
         return tl.load(at)
@@ -101,6 +105,7 @@ def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.
 
 @triton.jit
 def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write what `_load` would read."""
     at = ptr + place[:, None] * STRIDE + d[None, :]
     if ALL and WIDTH == W:
         tl.store(at, x)
@@ -110,11 +115,15 @@ def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W:
 
 @triton.jit
 def _means(  # type: ignore[no-untyped-def]
-    joint_ptr, window, rows, columns, share, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
-    TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
+    joint_ptr, window, rows, columns, share,
+    ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr,
+    WIDE: tl.constexpr, SIDE: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
     ALL: tl.constexpr,
 ):  # fmt: skip
-    """Of the cells of a window, features and values; and features and values of the last chunk.   (M, W), (M, W), (N, W), (N, W)"""
+    """Features and values, means over the cells of a window and those of the last chunk.   2 x (M, W), 2 x (N, W)
+
+    share: 1 / the patches of each cell.
+    """
     d, m = tl.arange(0, W), tl.arange(0, M)
     mean_f = tl.zeros((M, W), tl.float32)
     mean_v = tl.zeros((M, W), tl.float32)
@@ -132,10 +141,14 @@ def _means(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _assignment(  # type: ignore[no-untyped-def]
-    f, unit_c, scale, bias_ptr, n, m, here, exists, BIASED: tl.constexpr, EVEN: tl.constexpr, M: tl.constexpr, SHORTEST: tl.constexpr,
-    ALL: tl.constexpr,
+    f, unit_c, scale, bias_ptr, n, m, here, exists,
+    BIASED: tl.constexpr, EVEN: tl.constexpr, M: tl.constexpr, SHORTEST: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
-    """A of a chunk, and the inverse lengths of its features.   (N, W), (M, W) -> (N, M), (N)"""
+    """A of a chunk, and the inverse lengths of its features.   (N, W), (M, W) -> (N, M), (N)
+
+    unit_c: centres over their lengths; exists: whether a centre has patches. BIASED: whether there is a position bias.
+    EVEN: whether windows cut the map evenly.
+    """
     wide = f.to(tl.float32)
     inverse_f = tl.rsqrt(tl.maximum(tl.sum(wide * wide, 1), SHORTEST * SHORTEST))
     logits = tl.dot(f, tl.trans(unit_c.to(f.dtype)), input_precision="ieee") * (scale * inverse_f)[:, None]
@@ -153,10 +166,15 @@ def _assignment(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _clusters_forward(  # type: ignore[no-untyped-def]
-    joint_ptr, scale_ptr, bias_ptr, out_ptr, means_ptr, BIASED: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
+    joint_ptr, scale_ptr, bias_ptr, out_ptr, means_ptr, BIASED: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
+    TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
     CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
+    """g of the patches of one window and head, into out, and the means of its cells, into means.
+
+    joint: features, then values, of all heads. The constants: the sizes of `_sizes`.
+    """
     inner: tl.constexpr = HEADS * WIDTH
     centres: tl.constexpr = WINDOWS * WINDOWS * SIDE * SIDE
     even: tl.constexpr = DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE
@@ -175,7 +193,8 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
     centre = _place(m, window, WINDOWS * SIDE, WINDOWS, SIDE, SIDE)
 
     mean_f, mean_v, f, v = _means(
-        joint_ptr, window, rows, columns, share, ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches
+        joint_ptr, window, rows, columns, share,
+        ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches,
     )  # fmt: skip
     _store(means_ptr, mean_f, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres)
     _store(means_ptr + inner, mean_v, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres)
@@ -206,10 +225,15 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _clusters_backward(  # type: ignore[no-untyped-def]
-    joint_ptr, scale_ptr, bias_ptr, grad_ptr, dmeans_ptr, djoint_ptr, dscale_ptr, dlogits_ptr, BIASED: tl.constexpr, DOWN: tl.constexpr,
-    ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr,
-    SHORTEST: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
+    joint_ptr, scale_ptr, bias_ptr, grad_ptr, dmeans_ptr, djoint_ptr, dscale_ptr, dlogits_ptr, BIASED: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
+    TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
+    CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_clusters_forward`, from grad of g and dmeans of the means.
+
+    dscale: one number a program; dlogits: of this window and head, to be summed over images for the bias.
+    """
     inner: tl.constexpr = HEADS * WIDTH
     centres: tl.constexpr = WINDOWS * WINDOWS * SIDE * SIDE
     even: tl.constexpr = DOWN == WINDOWS * TALL and ACROSS == WINDOWS * WIDE
@@ -231,7 +255,8 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
     centre = _place(m, window, WINDOWS * SIDE, WINDOWS, SIDE, SIDE)
 
     mean_f, mean_v, f, v = _means(
-        joint_ptr, window, rows, columns, share, ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches
+        joint_ptr, window, rows, columns, share,
+        ACROSS, HEADS, WIDTH, WINDOWS, TALL, WIDE, SIDE, CHUNKS, N, M, W, all_patches,
     )  # fmt: skip
     unit_c, inverse_c = _unit(mean_f, SHORTEST)
     gathered, total = mean_v, tl.full((M,), 1.0, tl.float32)
@@ -287,9 +312,8 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
 
     dmean_f = _unit_backward(scale * turned, unit_c, inverse_c, SHORTEST) * inverse_c[:, None]
     dmean_f += _load(dmeans_ptr, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
-    dmean_v = dgathered + _load(dmeans_ptr + inner, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(
-        tl.float32
-    )
+    dmean_v = _load(dmeans_ptr + inner, centre, m < SIDE * SIDE, d, 2 * inner, WIDTH, W, all_centres).to(tl.float32)
+    dmean_v += dgathered
     dmean_f = (dmean_f * share[:, None]).to(dtype)
     dmean_v = (dmean_v * share[:, None]).to(dtype)
     if CHUNKS > 1:
@@ -309,7 +333,7 @@ def _clusters_backward(  # type: ignore[no-untyped-def]
 def _sizes(
     joint: Tensor, heads: int, windows: int, side: int, shortest: float, backward: bool
 ) -> tuple[int, tuple[Any, ...], int]:
-    """How many programs; what the kernels are written for; how many warps."""
+    """How many programs; the constants DOWN … W of the kernels; how many warps."""
     (down, across), width = joint.shape[1:3], joint.shape[3] // (2 * heads)
     tall, wide = -(-down // windows), -(-across // windows)
     patches, centres, channels = (max(SMALLEST, block_of(count)) for count in (tall * wide, side * side, width))
@@ -350,19 +374,17 @@ def _clusters_backward_op(
     programs, sizes, warps = _sizes(joint, heads, windows, side, shortest, backward=True)
     djoint = torch.empty_like(joint)
     dscale = torch.empty((programs,), dtype=torch.float32, device=joint.device)
-    dlogits = torch.empty(
-        (joint.shape[0], *bias.shape) if bias is not None else (0,), dtype=joint.dtype, device=joint.device
-    )
+    shape = (0,) if bias is None else (joint.shape[0], *bias.shape)
+    dlogits = torch.empty(shape, dtype=joint.dtype, device=joint.device)
     args = (joint, scale, scale if bias is None else bias, grad, dmeans, djoint, dscale, dlogits, bias is not None)
     launch(_clusters_backward)[(programs,)](*args, *sizes, num_warps=warps, num_stages=STAGES)
     return djoint, dscale, dlogits
 
 
 def _filled(bias: Tensor, like: Tensor) -> Tensor:
-    """Patch by centre, in half precision: its part of memory is not small; with -inf where the kernels' block of centres has none."""
-    return F.pad(
-        bias.mT.to(like.dtype), (0, max(SMALLEST, block_of(bias.shape[2])) - bias.shape[2]), value=float("-inf")
-    ).contiguous()
+    """The bias patch by centre, in half precision, as it takes much memory; -inf beyond the last centre of a block."""
+    block = max(SMALLEST, block_of(bias.shape[2]))
+    return F.pad(bias.mT.to(like.dtype), (0, block - bias.shape[2]), value=float("-inf")).contiguous()
 
 
 class _Clusters(torch.autograd.Function):
@@ -386,9 +408,10 @@ class _Clusters(torch.autograd.Function):
 def clusters(
     joint: Tensor, scale: Tensor, bias: Tensor | None, heads: int, windows: int, side: int, shortest: float
 ) -> tuple[Tensor, Tensor]:
-    """g, and the means of cells.   (B, H, W, 2·heads·w), (1), (windows², heads, side², patches) -> (B, H, W, heads·w), (B, cells, cells, 2·heads·w)
+    """g (B, H, W, heads·w), and the means of cells (B, cells, cells, 2·heads·w).
 
-    `joint`: features, then values. Where windows do not cut the map evenly, the last ones reach beyond it, and so does the bias.
+    joint (B, H, W, 2·heads·w): features, then values. scale (1). bias (windows², heads, side², patches): where windows
+    do not cut the map evenly, the last ones reach beyond it, and so does the bias.
     """
     filled = None if bias is None else _filled(bias, joint)
     out: tuple[Tensor, Tensor] = apply(

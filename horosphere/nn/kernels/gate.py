@@ -7,14 +7,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import apply, block_of, launch, operator, rows_of
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator, pointers_to, rows_of
 from horosphere.nn.once import once
 
-# -- gate: silu(s·g)·(s·u) with its time, s one factor a row (√(c/c_e) of an expert) --------------------------------------
+# -- gate: silu(s·g)·(s·u) with its time, s one factor a row (√(c/c_e) of an expert) -----------------------------------
 
 
 @triton.jit
 def _gate_forward(joint_ptr, factor_ptr, out_ptr, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A program a row. joint: gate and up side by side (rows, 2n). FACTOR: whether rows have a factor s."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -30,8 +31,10 @@ def _gate_forward(joint_ptr, factor_ptr, out_ptr, n, FACTOR: tl.constexpr, C: tl
 
 @triton.jit
 def _gate_backward(  # type: ignore[no-untyped-def]
-    joint_ptr, factor_ptr, grad_ptr, djoint_ptr, dfactor_ptr, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
+    joint_ptr, factor_ptr, grad_ptr, djoint_ptr, dfactor_ptr, n,
+    FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_gate_forward`, from grad, that of its output (rows, n)."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -64,7 +67,7 @@ def _gate_warps(block: int) -> int:
 def _gate_forward_op(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
     rows, n = joint.shape[0], joint.shape[1] // 2
     out = torch.empty((rows, n), dtype=joint.dtype, device=joint.device)
-    args = (joint, joint if factor is None else factor, out, n, factor is not None, c, block_of(n))
+    args = (*pointers_to(joint, factor, out), n, factor is not None, c, block_of(n))
     launch(_gate_forward)[(rows,)](*args, num_warps=_gate_warps(block_of(n)))
     return out
 
@@ -74,7 +77,7 @@ def _gate_backward_op(joint: Tensor, factor: Tensor | None, grad: Tensor, c: flo
     rows, n = joint.shape[0], joint.shape[1] // 2
     djoint = torch.empty((rows, 2 * n), dtype=joint.dtype, device=joint.device)
     dfactor = torch.empty((rows,), dtype=torch.float32, device=joint.device)
-    args = (joint, joint if factor is None else factor, grad, djoint, dfactor, n, factor is not None, c, block_of(n))
+    args = (*pointers_to(joint, factor, grad, djoint, dfactor), n, factor is not None, c, block_of(n))
     launch(_gate_backward)[(rows,)](*args, num_warps=_gate_warps(block_of(n)))
     return djoint, dfactor
 
@@ -95,6 +98,9 @@ class _Gate(torch.autograd.Function):
 
 
 def gate(joint: Tensor, factor: Tensor | None, c: float) -> Tensor:
-    """Gate and up side by side, as one product leaves them; so is the gradient.   (..., 2n), one factor a row or None -> (..., n)"""
+    """silu(s·g)·(s·u) with its time.   (..., 2n), factor s (rows) or None -> (..., n)
+
+    joint: gate and up side by side, as one product leaves them; so is the gradient.
+    """
     out: Tensor = apply(_Gate, _gate_forward_op, rows_of(joint), None if factor is None else factor.contiguous(), c)
     return out.view(*joint.shape[:-1], -1)

@@ -8,15 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from horosphere.geometry.manifold import HALF
-from horosphere.nn.kernels.launch import apply, block_of, launch, operator
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator, pointers_to
 from horosphere.nn.once import once
 
-# -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles -------------------------
+# -- heads: scale·[∓x_t, rotated x]; a program takes all heads of a token, which share its angles ----------------------
 
 
 @triton.jit
 def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What brings a point onto its rounded time (`Lorentz.heads`)."""
+    """The factor that brings a point onto its rounded time (`LorentzSlots.heads`). r2: |x|²; dtype: of the result."""
     rounded = (scale * time).to(dtype).to(tl.float32) / scale
     fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
     return tl.where(C * r2 > 1.0, fit, 1.0)
@@ -24,7 +24,10 @@ def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ign
 
 @triton.jit
 def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Slots START … START + WIDTH of all heads as fp32; nothing where the time is. Whole aligned pieces, so that loads are wide."""
+    """Slots START … START + WIDTH of all heads as fp32, 0 in the slot of the time.
+
+    at: where each head begins; head: their numbers, of which H exist. Whole aligned pieces: loads are wide.
+    """
     i = tl.arange(0, BLOCK)[None, :]
     x = tl.load(ptr + at + START + i, mask=(head < H) & (i < WIDTH), other=0.0).to(tl.float32)
     return tl.where(START + i > 0, x, 0.0)
@@ -32,10 +35,15 @@ def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.cons
 
 @triton.jit
 def _turn(  # type: ignore[no-untyped-def]
-    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, out_at, head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
-    SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, out_at,
+    head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr,
+    C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """All heads of one token: slots from STILL on are turned, the time goes into slot 0."""
+    """scale·[SIGN·x_t, rotated x] for all heads of one token.
+
+    Pointers come with where to begin: at, angle_at, out_at. head: numbers of heads, of which H exist.
+    The first STILL slots are not turned, the 2·HALF_TURNED others are. FIT: whether to fit points to rounded times.
+    """
     r2 = tl.zeros((head.shape[0],), tl.float32)
     if STILL > 0:
         x = _columns(u_ptr, at, head, H, 0, STILL, STILL_BLOCK)
@@ -57,20 +65,18 @@ def _turn(  # type: ignore[no-untyped-def]
         cos = tl.load(cos_ptr + angle_at + i, mask=i < HALF_TURNED, other=1.0)
         sin = tl.load(sin_ptr + angle_at + HALF_TURNED + i, mask=i < HALF_TURNED, other=0.0)
         inside = (head < H) & (i < HALF_TURNED)
-        tl.store(
-            out_ptr + out_at + STILL + i,
-            tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin)),
-            mask=inside,
-        )
+        first = tl.where(STILL + i == 0, SIGN * scale * time, fit * (one * cos - two * sin))
+        tl.store(out_ptr + out_at + STILL + i, first, mask=inside)
         tl.store(out_ptr + out_at + STILL + HALF_TURNED + i, fit * (two * cos + one * sin), mask=inside)
 
 
 @triton.jit
 def _turn_back(  # type: ignore[no-untyped-def]
-    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr, head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
-    SIGN: tl.constexpr, C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+    u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr,
+    head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SIGN: tl.constexpr,
+    C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `_turn`; returns that of the scale."""
+    """The gradient of `_turn`, from grad, that of its output. Stores that of u, and returns that of the scale."""
     r2 = tl.zeros((head.shape[0],), tl.float32)
     along = tl.zeros((head.shape[0],), tl.float32)  # grad · what it is the gradient of, without the scale
     if STILL > 0:
@@ -106,10 +112,12 @@ def _turn_back(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _heads_forward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
-    SCALE: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr,
-    TURNED_BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles,
+    H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr,
+    SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`_turn`, a program a token (H heads of N slots). angles: rows of cos and sin; SCALE: whether there is a scale."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     at = token * H * N + head * N
@@ -118,32 +126,20 @@ def _heads_forward(  # type: ignore[no-untyped-def]
         scale = tl.load(scale_ptr).to(tl.float32)
     angle_at = (token % angles) * 2 * HALF_TURNED
     _turn(
-        u_ptr,
-        at,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        scale,
-        out_ptr,
-        at,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        SIGN,
-        FIT,
-        C,
-        STILL_BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, at,
+        head, H, STILL, HALF_TURNED, SIGN, FIT, C, STILL_BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
 
 
 @triton.jit
 def _heads_backward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles, length, grad_batch, grad_token, grad_head, H: tl.constexpr,
-    N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles,
+    length, grad_batch, grad_token, grad_head,
+    H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr,
+    SIGN: tl.constexpr, C: tl.constexpr,
     HEADS: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`_turn_back`, a program a token. length: tokens in a row; grad_…: the strides of grad. dscale: one a token."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     at = token * H * N + head * N
@@ -153,24 +149,9 @@ def _heads_backward(  # type: ignore[no-untyped-def]
         scale = tl.load(scale_ptr).to(tl.float32)
     angle_at = (token % angles) * 2 * HALF_TURNED
     dscale = _turn_back(
-        u_ptr,
-        at,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        scale,
-        grad_ptr,
-        grad_at,
-        du_ptr,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        SIGN,
-        C,
-        STILL_BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr,
+        head, H, STILL, HALF_TURNED, SIGN, C, STILL_BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
     if SCALE:
         tl.store(dscale_ptr + token, dscale)
 
@@ -185,7 +166,7 @@ def _tile(heads: int, n: int) -> dict[str, int]:
 
 
 def _split_tile(heads: int, still: int, half: int) -> dict[str, int]:
-    size = block_of(heads) * (block_of(still) if still else 0) + 2 * block_of(heads) * (block_of(half) if half else 0)
+    size = block_of(heads) * ((block_of(still) if still else 0) + 2 * (block_of(half) if half else 0))
     blocks = {"STILL_BLOCK": block_of(max(still, 1)), "TURNED_BLOCK": block_of(max(half, 1))}
     return {"HEADS": block_of(heads), **blocks, "num_warps": _tile_warps(size)}
 
@@ -196,7 +177,7 @@ def _heads_forward_op(
 ) -> Tensor:
     batch, length, heads, n = u.shape
     out = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
-    pointers = (u, u if cos is None else cos, u if sin is None else sin, u if scale is None else scale, out)
+    pointers = pointers_to(u, cos, sin, scale, out)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
     choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, u.dtype in HALF, c)
     launch(_heads_forward)[(batch * length,)](*pointers, angles, *choices, **_split_tile(heads, still, half))
@@ -217,15 +198,7 @@ def _heads_backward_op(
     batch, length, heads, n = u.shape
     du = torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device)
     dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
-    pointers = (
-        u,
-        u if cos is None else cos,
-        u if sin is None else sin,
-        u if scale is None else scale,
-        grad,
-        du,
-        dscale,
-    )
+    pointers = pointers_to(u, cos, sin, scale, grad, du, dscale)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], start, cos.shape[-1] // 2)
     choices = (heads, n, still, half, scale is not None, -1.0 if query else 1.0, c)
     launch(_heads_backward)[(batch * length,)](
@@ -262,90 +235,49 @@ class _Heads(torch.autograd.Function):
 def heads(
     u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor | None, query: bool, start: int, c: float
 ) -> Tensor:
-    """(B, T, H, n) -> (B, T, H, n); slots from `start` on are turned by the angles."""
+    """scale·[∓x_t, x] with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
     out: Tensor = apply(_Heads, _heads_forward_op, u.contiguous(), cos, sin, scale, query, start, c)
     return out
 
 
-# -- queries, keys and values of full attention, side by side as one product leaves them; so is the gradient --------------------
+# -- queries, keys and values of full attention, side by side as one product leaves them; so is the gradient -----------
 
 
 @triton.jit
 def _queries_keys_values_forward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, q_ptr, k_ptr, v_ptr, angles, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr,
-    HALF_TURNED: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, q_ptr, k_ptr, v_ptr, angles,
+    H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, FIT: tl.constexpr,
+    C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`_turn` three times, a program a token; arguments as in `_heads_forward`. Values are not turned."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     at, out = token * 3 * H * N + head * N, token * H * N + head * N
     angle_at = (token % angles) * 2 * HALF_TURNED
     scale = tl.load(scale_ptr).to(tl.float32)
     _turn(
-        u_ptr,
-        at,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        scale,
-        q_ptr,
-        out,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        -1.0,
-        FIT,
-        C,
-        BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, q_ptr, out,
+        head, H, STILL, HALF_TURNED, -1.0, FIT, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
     _turn(
-        u_ptr,
-        at + H * N,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        1.0,
-        k_ptr,
-        out,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        1.0,
-        FIT,
-        C,
-        BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at + H * N, cos_ptr, sin_ptr, angle_at, 1.0, k_ptr, out,
+        head, H, STILL, HALF_TURNED, 1.0, FIT, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
     _turn(
-        u_ptr,
-        at + 2 * H * N,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        1.0,
-        v_ptr,
-        out,
-        head,
-        H,
-        N,
-        0,
-        1.0,
-        FIT,
-        C,
-        BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at + 2 * H * N, cos_ptr, sin_ptr, angle_at, 1.0, v_ptr, out,
+        head, H, N, 0, 1.0, FIT, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
 
 
 @triton.jit
 def _queries_keys_values_backward(  # type: ignore[no-untyped-def]
-    u_ptr, cos_ptr, sin_ptr, scale_ptr, dq_ptr, dk_ptr, dv_ptr, du_ptr, dscale_ptr, angles, length, q_batch, q_token, q_head, k_batch, k_token,
-    k_head, v_batch, v_token, v_head, H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, C: tl.constexpr,
-    HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
+    u_ptr, cos_ptr, sin_ptr, scale_ptr, dq_ptr, dk_ptr, dv_ptr, du_ptr, dscale_ptr, angles,
+    length, q_batch, q_token, q_head, k_batch, k_token, k_head, v_batch, v_token, v_head,
+    H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
+    C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`_turn_back` three times. length: tokens in a row; q_…, k_…, v_…: the strides of dq, dk and dv."""
     token = tl.program_id(0).to(tl.int64)
     row, column = token // length, token % length
     head = tl.arange(0, HEADS)[:, None]
@@ -356,49 +288,20 @@ def _queries_keys_values_backward(  # type: ignore[no-untyped-def]
     k_at = row * k_batch + column * k_token + head * k_head
     v_at = row * v_batch + column * v_token + head * v_head
     dscale = _turn_back(
-        u_ptr,
-        at,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        scale,
-        dq_ptr,
-        q_at,
-        du_ptr,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        -1.0,
-        C,
-        BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, dq_ptr, q_at, du_ptr,
+        head, H, STILL, HALF_TURNED, -1.0, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
     tl.store(dscale_ptr + token, dscale)
     at += H * N
     _turn_back(
-        u_ptr,
-        at,
-        cos_ptr,
-        sin_ptr,
-        angle_at,
-        1.0,
-        dk_ptr,
-        k_at,
-        du_ptr,
-        head,
-        H,
-        STILL,
-        HALF_TURNED,
-        1.0,
-        C,
-        BLOCK,
-        TURNED_BLOCK,
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dk_ptr, k_at, du_ptr,
+        head, H, STILL, HALF_TURNED, 1.0, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
     at += H * N
     _turn_back(
-        u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dv_ptr, v_at, du_ptr, head, H, N, 0, 1.0, C, BLOCK, TURNED_BLOCK
-    )
+        u_ptr, at, cos_ptr, sin_ptr, angle_at, 1.0, dv_ptr, v_at, du_ptr,
+        head, H, N, 0, 1.0, C, BLOCK, TURNED_BLOCK,
+    )  # fmt: skip
 
 
 def _full_tile(heads: int, n: int, half: int) -> dict[str, int]:
@@ -416,7 +319,7 @@ def _queries_keys_values_forward_op(
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, length, n = u.shape[0], u.shape[1], u.shape[2] // (3 * heads)
     q, k, v = (torch.empty((batch, length, heads, n), dtype=u.dtype, device=u.device) for _ in range(3))
-    pointers = (u, u if cos is None else cos, u if sin is None else sin, scale, q, k, v)
+    pointers = pointers_to(u, cos, sin, scale, q, k, v)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], 0, n // 2)
     choices = (heads, n, still, half, u.dtype in HALF, c)
     launch(_queries_keys_values_forward)[(batch * length,)](*pointers, angles, *choices, **_full_tile(heads, n, half))
@@ -430,7 +333,7 @@ def _queries_keys_values_backward_op(
     batch, length, heads, n = dq.shape
     du = torch.empty((batch, length, 3 * heads * n), dtype=u.dtype, device=u.device)
     dscale = torch.empty((batch * length,), dtype=torch.float32, device=u.device)
-    pointers = (u, u if cos is None else cos, u if sin is None else sin, scale, dq, dk, dv, du, dscale)
+    pointers = pointers_to(u, cos, sin, scale, dq, dk, dv, du, dscale)
     angles, still, half = (1, n, 0) if cos is None else (cos.shape[0] * cos.shape[1], 0, n // 2)
     strides = (*dq.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
     choices = (heads, n, still, half, c)
@@ -461,20 +364,25 @@ class _QueriesKeysValues(torch.autograd.Function):
 def queries_keys_values(
     u: Tensor, angles: tuple[Tensor, Tensor] | None, scale: Tensor, heads: int, c: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries (scaled, their times negated), keys and values; the first two turned.   (B, T, 3·H·n) -> three times (B, T, H, n)"""
+    """Queries (scaled, times negated), keys and values; the first two turned.   (B, T, 3·H·n) -> 3 x (B, T, H, n)"""
     cos, sin = (None, None) if angles is None else (angles[0].contiguous(), angles[1].contiguous())
     q, k, v = apply(_QueriesKeysValues, _queries_keys_values_forward_op, u.contiguous(), cos, sin, scale, heads, c)
     return q, k, v
 
 
-# -- keys and values of latent attention: k = [k_t, W_k z, one rotated key for all heads], v = [v_t, W_v z] -----------------
+# -- keys and values of latent attention: k = [k_t, W_k z, one rotated key for all heads], v = [v_t, W_v z] ------------
 
 
 @triton.jit
 def _keys_values_forward(  # type: ignore[no-untyped-def]
-    kv_ptr, key_ptr, k_ptr, v_ptr, H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr,
-    C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    kv_ptr, key_ptr, k_ptr, v_ptr,
+    H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """A program a token. kv: [W_k z, W_v z] of H heads, NOPE + VALUE slots each; key: the rotated key, ROPE slots.
+
+    FIT: whether to fit points to their rounded times.
+    """
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     row = token * H + head
@@ -501,10 +409,12 @@ def _keys_values_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _keys_values_backward(  # type: ignore[no-untyped-def]
-    kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr, length, k_batch, k_token, k_head, v_batch, v_token, v_head, H: tl.constexpr,
-    NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr,
-    ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr,
+    length, k_batch, k_token, k_head, v_batch, v_token, v_head,
+    H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr,
+    HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_keys_values_forward`. length: tokens in a row; k_…, v_…: the strides of dk and dv."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     row = token * H + head
@@ -578,19 +488,23 @@ class _KeysValues(torch.autograd.Function):
 
 
 def keys_values(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, Tensor]:
-    """(B, T, H, nope + value), (B, T, rope) -> (B, T, H, nope + rope), (B, T, H, value)"""
+    """Keys and values with their times from [W_k z, W_v z] and the rotated key.
+
+    (B, T, H, nope + value), (B, T, rope) -> (B, T, H, nope + rope), (B, T, H, value)
+    """
     k, v = apply(_KeysValues, _keys_values_forward_op, kv.contiguous(), key.contiguous(), nope, c)
     return k, v
 
 
-# -- centre: averages of heads back on the manifold -----------------------------------------------------------------------
+# -- centre: averages of heads back on the manifold --------------------------------------------------------------------
 
 
 @triton.jit
 def _centre_forward(  # type: ignore[no-untyped-def]
-    z_ptr, out_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    z_ptr, out_ptr, length, batch_stride, token_stride, head_stride,
+    H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """z/√(-c<z, z>), a program a token. length: tokens in a row; …_stride: those of z."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
@@ -603,9 +517,10 @@ def _centre_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _centre_backward(  # type: ignore[no-untyped-def]
-    z_ptr, grad_ptr, dz_ptr, length, batch_stride, token_stride, head_stride, H: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
-    HEADS: tl.constexpr, BLOCK: tl.constexpr,
+    z_ptr, grad_ptr, dz_ptr, length, batch_stride, token_stride, head_stride,
+    H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_centre_forward`, from grad, that of its output."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, BLOCK)[None, :]
@@ -650,6 +565,6 @@ class _Centre(torch.autograd.Function):
 
 
 def centre(z: Tensor, c: float) -> Tensor:
-    """(B, T, H, n) -> (B, T, H, n)"""
+    """z/√(-c<z, z>), time included.   (B, T, H, n) -> (B, T, H, n)"""
     out: Tensor = apply(_Centre, _centre_forward_op, z if z.stride(-1) == 1 else z.contiguous(), c)
     return out

@@ -12,13 +12,14 @@ from torch.library import triton_op, wrap_triton
 
 F = TypeVar("F", bound=Callable[..., Any])
 STAY = nullcontext()
-PROGRAMS = 2112  # for kernels that sum a gradient over rows: each program sums a share, torch sums the shares
+PROGRAMS = 2112  # of kernels that sum a gradient over rows: each program sums a share, torch sums the shares
 
 
 _direct = threading.local()  # backward passes run in threads of their own
 
 
 def launch(kernel: Any) -> Any:
+    """The kernel, as eager mode or torch.compile wants it launched."""
     return kernel if getattr(_direct, "on", False) else wrap_triton(kernel)
 
 
@@ -28,7 +29,10 @@ def _on_device_of(x: Tensor) -> AbstractContextManager[None]:
 
 
 def operator(name: str) -> Callable[[F], F]:
-    """An operator that torch.compile can look into. In eager mode the plain function: the way through the dispatcher takes longer than a kernel."""
+    """An operator that torch.compile can look into; in eager mode the plain function.
+
+    The way through the dispatcher takes longer than a kernel.
+    """
 
     def decorate(function: F) -> F:
         registered = triton_op(f"horosphere::{name}", mutates_args={})(function)
@@ -50,12 +54,20 @@ def operator(name: str) -> Callable[[F], F]:
 
 
 def apply(function: type[torch.autograd.Function], forward: Callable[..., Any], *args: Any) -> Any:
-    """The function, or its forward operator alone where no gradient is wanted: in eager decoding autograd's records take as long as a kernel."""
+    """The function, or its forward operator alone where no gradient is wanted.
+
+    In eager decoding autograd's records take as long as a kernel.
+    """
     return function.apply(*args) if torch.is_grad_enabled() else forward(*args)
 
 
+def pointers_to(first: Tensor, *others: Tensor | None) -> list[Tensor]:
+    """What to point a kernel at: for a tensor that is not there, which it will not read, the first."""
+    return [first, *(first if t is None else t for t in others)]
+
+
 def block_of(n: int) -> int:
-    """The next power of two. Not Triton's own: as a function for kernels it takes seven microseconds a call."""
+    """The next power of two. Triton's own is a function for kernels, and takes seven microseconds a call."""
     return 1 << (n - 1).bit_length()
 
 
@@ -65,5 +77,8 @@ def warps_of(block: int) -> int:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """(..., n) as (N, n), contiguous. Never a view with other strides: torch.compile may hand a kernel another layout than it was traced with."""
+    """(..., n) as (N, n), contiguous.
+
+    Never a view with other strides: torch.compile may hand a kernel another layout than it was traced with.
+    """
     return x.contiguous().view(-1, x.shape[-1])

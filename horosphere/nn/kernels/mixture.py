@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import apply, block_of, launch, operator, warps_of
+from horosphere.nn.kernels.launch import apply, block_of, launch, operator, pointers_to, warps_of
 from horosphere.nn.once import once
 
-# -- mixture: the centroid of a token's experts, read where the grouped product left them -------------------------------
+# -- mixture: the centroid of a token's experts, read where the grouped product left them ------------------------------
 
 
 @triton.jit
@@ -18,16 +18,20 @@ def _mixed(  # type: ignore[no-untyped-def]
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n,
     ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Σ w·y of a token's experts, in space and time, and Σ w."""
+    """Σ w·y of a token's experts, in space and time, and Σ w.
+
+    Routed experts: rows of y, found by place, with a weight and a factor for each pair of token and choice.
+    Shared experts: rows of shared, weight 1, a factor each. token, i: which row, and its slots.
+    ACTIVE, SHARED: how many of each. FACTOR: whether outputs are divided by factors √(c/c_e).
+    """
     live = (i > 0) & (i < n)
     z = tl.zeros((BLOCK,), tl.float32)
     time = 0.0
     total = 0.0
     for j in tl.static_range(ACTIVE):
         pair = token * ACTIVE + j
-        y = tl.where(
-            live, tl.load(y_ptr + tl.load(place_ptr + pair) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
-        )
+        where = tl.load(place_ptr + pair)
+        y = tl.where(live, tl.load(y_ptr + where * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(factor_ptr + pair)
         weight = tl.load(weight_ptr + pair)
@@ -35,9 +39,8 @@ def _mixed(  # type: ignore[no-untyped-def]
         time += weight * tl.sqrt(1.0 / C + tl.sum(y * y, 0))
         total += weight
     for j in tl.static_range(SHARED):
-        y = tl.where(
-            live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
-        )
+        where = j * tokens + token
+        y = tl.where(live, tl.load(shared_ptr + where * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         if FACTOR:
             y = y / tl.load(shared_factor_ptr + j)
         z += y
@@ -49,58 +52,36 @@ def _mixed(  # type: ignore[no-untyped-def]
 @triton.jit
 def _mixture_forward(  # type: ignore[no-untyped-def]
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, out_ptr, tokens, n,
-    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr,
+    C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """SCALE·N(Σ w·y), a program a token; arguments as in `_mixed`."""
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     z, time, total = _mixed(
-        y_ptr,
-        place_ptr,
-        weight_ptr,
-        factor_ptr,
-        shared_ptr,
-        shared_factor_ptr,
-        token,
-        i,
-        tokens,
-        n,
-        ACTIVE,
-        SHARED,
-        FACTOR,
-        C,
-        BLOCK,
-    )
+        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n,
+        ACTIVE, SHARED, FACTOR, C, BLOCK,
+    )  # fmt: skip
     length2 = C * (time * time - tl.sum(z * z, 0))
     tl.store(out_ptr + token * n + i, z * (SCALE * tl.rsqrt(tl.maximum(length2, total * total))), mask=i < n)
 
 
 @triton.jit
 def _mixture_backward(  # type: ignore[no-untyped-def]
-    y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, grad_ptr, dy_ptr, dweight_ptr, dfactor_ptr, dshared_ptr,
-    dshared_factor_ptr, tokens, n, ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr, C: tl.constexpr,
-    BLOCK: tl.constexpr,
+    y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, grad_ptr,
+    dy_ptr, dweight_ptr, dfactor_ptr, dshared_ptr, dshared_factor_ptr, tokens, n,
+    ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr,
+    C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_mixture_forward`, from grad, that of its output. dshared_factor: one number a token."""
     token = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     grad = SCALE * tl.where(live, tl.load(grad_ptr + token * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
     z, time, total = _mixed(
-        y_ptr,
-        place_ptr,
-        weight_ptr,
-        factor_ptr,
-        shared_ptr,
-        shared_factor_ptr,
-        token,
-        i,
-        tokens,
-        n,
-        ACTIVE,
-        SHARED,
-        FACTOR,
-        C,
-        BLOCK,
-    )
+        y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n,
+        ACTIVE, SHARED, FACTOR, C, BLOCK,
+    )  # fmt: skip
     length2 = C * (time * time - tl.sum(z * z, 0))
     floor = total * total
     inverse = tl.rsqrt(tl.maximum(length2, floor))
@@ -126,17 +107,16 @@ def _mixture_backward(  # type: ignore[no-untyped-def]
         if FACTOR:
             tl.store(dfactor_ptr + pair, -tl.sum(dy * y, 0) / factor)
     for j in tl.static_range(SHARED):
-        y = tl.where(
-            live, tl.load(shared_ptr + (j * tokens + token) * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0
-        )
+        where = j * tokens + token
+        y = tl.where(live, tl.load(shared_ptr + where * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
         factor = 1.0
         if FACTOR:
             factor = tl.load(shared_factor_ptr + j)
         y = y / factor
         dy = dz + dtime * y / tl.sqrt(1.0 / C + tl.sum(y * y, 0))
-        tl.store(dshared_ptr + (j * tokens + token) * n + i, dy / factor, mask=i < n)
+        tl.store(dshared_ptr + where * n + i, dy / factor, mask=i < n)
         if FACTOR:
-            tl.store(dshared_factor_ptr + j * tokens + token, -tl.sum(dy * y, 0) / factor)
+            tl.store(dshared_factor_ptr + where, -tl.sum(dy * y, 0) / factor)
 
 
 @operator("mixture_forward")
@@ -152,15 +132,7 @@ def _mixture_forward_op(
 ) -> Tensor:
     (tokens, active), n = weight.shape, y.shape[-1]
     out = torch.empty((tokens, n), dtype=y.dtype, device=y.device)
-    pointers = (
-        y,
-        place,
-        weight,
-        y if factor is None else factor,
-        y if shared is None else shared,
-        y if shared_factor is None else shared_factor,
-        out,
-    )
+    pointers = pointers_to(y, place, weight, factor, shared, shared_factor, out)
     choices = (active, 0 if shared is None else shared.shape[0], factor is not None, scale, c, block_of(n))
     launch(_mixture_forward)[(tokens,)](*pointers, tokens, n, *choices, num_warps=warps_of(block_of(n)))
     return out
@@ -184,19 +156,10 @@ def _mixture_backward_op(
     dweight, dfactor = torch.empty_like(weight), torch.empty_like(weight)
     dshared = torch.empty((count, tokens, n), dtype=y.dtype, device=y.device)
     dshared_factor = torch.empty((count, tokens), dtype=torch.float32, device=y.device)
-    pointers = (
-        y,
-        place,
-        weight,
-        y if factor is None else factor,
-        y if shared is None else shared,
-        y if shared_factor is None else shared_factor,
-    )
+    pointers = pointers_to(y, place, weight, factor, shared, shared_factor, grad)
     choices = (active, count, factor is not None, scale, c, block_of(n))
     results = (dy, dweight, dfactor, dshared, dshared_factor)
-    launch(_mixture_backward)[(tokens,)](
-        *pointers, grad, *results, tokens, n, *choices, num_warps=warps_of(block_of(n))
-    )
+    launch(_mixture_backward)[(tokens,)](*pointers, *results, tokens, n, *choices, num_warps=warps_of(block_of(n)))
     return results
 
 
@@ -246,18 +209,12 @@ def mixture(
     scale: float,
     c: float,
 ) -> Tensor:
-    """y (N·k, n) sorted by expert, place (N·k,) of each pair in it, weight and factor (N, k) fp32, shared (S, N, n), its factor (S,) -> (N, n)"""
+    """scale·N(Σ w·y/factor) over the experts of each token.   -> (N, n)
+
+    y (N·k, n): outputs of routed experts, sorted by expert; place (N·k): where each pair of token and choice is in it;
+    weight, factor (N, k) in fp32. shared (S, N, n): outputs of shared experts; shared_factor (S).
+    """
     shared = None if shared is None else shared.contiguous()
-    out: Tensor = apply(
-        _Mixture,
-        _mixture_forward_op,
-        y.contiguous(),
-        place,
-        weight.contiguous(),
-        factor,
-        shared,
-        shared_factor,
-        scale,
-        c,
-    )
+    args = (y.contiguous(), place, weight.contiguous(), factor, shared, shared_factor, scale, c)
+    out: Tensor = apply(_Mixture, _mixture_forward_op, *args)
     return out

@@ -7,14 +7,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from horosphere.nn.kernels.launch import PROGRAMS, apply, block_of, launch, operator, rows_of, warps_of
+from horosphere.nn.kernels.launch import (
+    PROGRAMS,
+    apply,
+    block_of,
+    launch,
+    operator,
+    pointers_to,
+    rows_of,
+    warps_of,
+)
 from horosphere.nn.once import once
 
-# -- norm: x -> [√(1/c + |y|²)/√n, y], y = γ·x/√(mean x² + ε) ------------------------------------------------------------
+# -- norm: x -> [√(1/c + |y|²)/√n, y], y = γ·x/√(mean x² + ε) ----------------------------------------------------------
 
 
 @triton.jit
 def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A program a row of x. weight: γ (n)."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -27,8 +37,13 @@ def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.conste
 
 @triton.jit
 def _norm_backward(  # type: ignore[no-untyped-def]
-    x_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dweight_ptr, rows, n, FORK: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dweight_ptr, rows, n,
+    FORK: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of `_norm_forward`, from grad, that of its output. A program takes a share of the rows.
+
+    fork: the gradient of x from elsewhere, added where FORK. dweight: one row for each program.
+    """
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     weight = tl.where(live, tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
@@ -66,7 +81,8 @@ def _norm_backward_op(
     rows, n = x.shape
     dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
-    args = (x, weight, grad, x if fork is None else fork, dx, shares, rows, n, fork is not None, c, eps, block_of(n))
+    pointers = pointers_to(x, weight, grad, fork, dx, shares)
+    args = (*pointers, rows, n, fork is not None, c, eps, block_of(n))
     launch(_norm_backward)[(PROGRAMS,)](*args, num_warps=warps_of(block_of(n)))
     return dx, shares
 
@@ -85,32 +101,35 @@ class _Norm(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         if grad is None:
             return fork, None, None, None
-        dx, shares = _norm_backward_op(
-            x, weight, rows_of(grad), None if fork is None else rows_of(fork), ctx.c, ctx.eps
-        )
+        fork = None if fork is None else rows_of(fork)
+        dx, shares = _norm_backward_op(x, weight, rows_of(grad), fork, ctx.c, ctx.eps)
         return dx, shares.sum(0).to(weight.dtype), None, None
 
 
 def norm(x: Tensor, weight: Tensor, c: float, eps: float) -> tuple[Tensor, Tensor]:
-    """The normed point, and x itself: what reads x after this takes it from here, and the two gradients meet in one pass."""
+    """The normed point, and x itself. Read x from here afterwards: the two gradients then meet in one pass."""
     if not torch.is_grad_enabled():
         return _norm_forward_op(rows_of(x), weight, c, eps).view(x.shape), x
     out, same = _Norm.apply(rows_of(x), weight, c, eps)
     return out.view(x.shape), same.view(x.shape)
 
 
-# -- residual: s·N(x + w·y) ---------------------------------------------------------------------------------------------
+# -- residual: s·N(x + w·y) --------------------------------------------------------------------------------------------
 
 
 @triton.jit
 def _joined(xx, yy, xy, w, C: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Times of x and y, -c<z, z> of z = x + w·y without large squares to subtract, and its floor."""
+    """Times of x and y, -c<z, z> of z = x + w·y without a difference of large squares, and its floor.
+
+    xx, yy, xy: |x|², |y|², x·y.
+    """
     x_time, y_time = tl.sqrt(1.0 / C + xx), tl.sqrt(1.0 / C + yy)
     return x_time, y_time, 1.0 + w * w + 2.0 * w * C * (x_time * y_time - xy), (1.0 + w) * (1.0 + w)
 
 
 @triton.jit
 def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A program a row of x and y. w: one number. SCALE: s."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -125,6 +144,7 @@ def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: t
 def _residual_backward(  # type: ignore[no-untyped-def]
     x_ptr, y_ptr, w_ptr, grad_ptr, dx_ptr, dy_ptr, dw_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
+    """The gradient of `_residual_forward`, from grad, that of its output. dw: one number a row."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -139,9 +159,8 @@ def _residual_backward(  # type: ignore[no-untyped-def]
     cone = tl.where(length2 > floor, 2.0 * C * dlength2, 0.0)
     dtime = cone * (x_time + w * y_time)
     dz = factor * grad - cone * (x + w * y)
-    dw = (
-        factor * gy - cone * (xy + w * yy) + dtime * y_time + tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
-    )
+    on_floor = tl.where(length2 > floor, 0.0, 2.0 * (1.0 + w) * dlength2)
+    dw = factor * gy - cone * (xy + w * yy) + dtime * y_time + on_floor
     tl.store(dx_ptr + row * n + i, dz + dtime / x_time * x, mask=i < n)
     tl.store(dy_ptr + row * n + i, w * (dz + dtime / y_time * y), mask=i < n)
     tl.store(dw_ptr + row, dw)
@@ -161,10 +180,8 @@ def _residual_backward_op(
     x: Tensor, y: Tensor, w: Tensor, grad: Tensor, scale: float, c: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows, n = x.shape
-    dx, dy = (
-        torch.empty((rows, n), dtype=x.dtype, device=x.device),
-        torch.empty((rows, n), dtype=y.dtype, device=x.device),
-    )
+    dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
+    dy = torch.empty((rows, n), dtype=y.dtype, device=x.device)
     dw = torch.empty((rows,), dtype=torch.float32, device=x.device)
     block = block_of(n)
     launch(_residual_backward)[(rows,)](x, y, w, grad, dx, dy, dw, n, scale, c, block, num_warps=warps_of(block))
@@ -187,22 +204,26 @@ class _Residual(torch.autograd.Function):
 
 
 def residual(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
+    """scale·N(x + w·y).   (..., n), (..., n), (1) -> (..., n)"""
     out: Tensor = apply(_Residual, _residual_forward_op, rows_of(x), rows_of(y), w, scale, c)
     return out.view(x.shape)
 
 
-# -- residual and norm in one pass ---------------------------------------------------------------------------------------
+# -- residual and norm in one pass -------------------------------------------------------------------------------------
 
 
 @triton.jit
 def _add(a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8):  # type: ignore[no-untyped-def]
+    """Nine sums at once, for `tl.reduce`."""
     return a0 + b0, a1 + b1, a2 + b2, a3 + b3, a4 + b4, a5 + b5, a6 + b6, a7 + b7, a8 + b8
 
 
 @triton.jit
 def _residual_norm_forward(  # type: ignore[no-untyped-def]
-    x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, n,
+    SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """A program a row of x and y. w: one number; weight: γ of the norm (n). joined: the residual; out: its norm."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
@@ -225,7 +246,11 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
     x_ptr, y_ptr, w_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dw_ptr, dweight_ptr, rows, n,
     SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """With z = x + w·y, joined = f·z and normed = k·γ·z every sum the gradient needs is one of products of x, y, grad and fork: one round."""
+    """The gradient of `_residual_norm_forward`, from grad of its norm and fork of its residual.
+
+    A program takes a share of the rows; dw and dweight have one row for each program.
+    With z = x + w·y, joined = f·z and normed = k·γ·z, all sums are of products of x, y, grad and fork: one round.
+    """
     i = tl.arange(0, BLOCK)
     live = (i > 0) & (i < n)
     w = tl.load(w_ptr).to(tl.float32)
@@ -243,7 +268,8 @@ def _residual_norm_backward(  # type: ignore[no-untyped-def]
         weighed = weight * weight * z
         pulled = grad * weight
         products = (x * x, y * y, x * y, z * weighed, y * weighed, pulled * z, pulled * y, fork * z, fork * y)
-        xx, yy, xy, zwz, ywz, gz, gy, fz, fy = tl.reduce(products, 0, _add)  # all at once: the warps of a row meet once
+        # all at once: the warps of a row meet once
+        xx, yy, xy, zwz, ywz, gz, gy, fz, fy = tl.reduce(products, 0, _add)
         zz, zy = xx + 2.0 * w * xy + w * w * yy, xy + w * yy
         x_time, y_time, length2, floor = _joined(xx, yy, xy, w, C)
         factor = SCALE * tl.rsqrt(tl.maximum(length2, floor))
@@ -283,10 +309,8 @@ def _residual_norm_backward_op(
     x: Tensor, y: Tensor, w: Tensor, weight: Tensor, grad: Tensor, fork: Tensor, scale: float, c: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows, n = x.shape
-    dx, dy = (
-        torch.empty((rows, n), dtype=x.dtype, device=x.device),
-        torch.empty((rows, n), dtype=y.dtype, device=x.device),
-    )
+    dx = torch.empty((rows, n), dtype=x.dtype, device=x.device)
+    dy = torch.empty((rows, n), dtype=y.dtype, device=x.device)
     dw = torch.empty((PROGRAMS,), dtype=torch.float32, device=x.device)
     shares = torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device)
     block = block_of(n)
