@@ -151,7 +151,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         for choice in args:
             if (value == choice and type(value) is type(choice)) or value == str(choice):
                 return choice
-        raise UserError(f"{where}={value}: {choices(value, map(str, args))}")
+        raise UserError(f"{where}={value}: choose from {', '.join(map(str, args))}")
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return build(kind, _of(value, dict, where, "a section"), where)
     if origin in (list, tuple):

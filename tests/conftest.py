@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a cache of their own, tasks that exist in tests only, the command line."""
+"""What tests of several rooms share: a cache of their own, tasks that exist in tests only, jobs without their seconds."""
 
 import pytest
 
@@ -21,3 +21,25 @@ def _tasks_of_tests():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "TASKS", (*catalogue.TASKS, *entries))
         yield
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Trainings of studies without the seconds it takes to start Python; those that were begun are resumed."""
+    from horosphere.study import compare
+    from horosphere.superposition import widths
+    from horosphere.train.recipe import Recipe
+    from tests.tasks.tiny import run_tiny
+
+    begun = []
+
+    def run(jobs, executor, update):
+        for job in jobs:
+            begun.append(job.folder.name)
+            recipe, *settings = job.words[1 : job.words.index("--device")]
+            run_tiny(Recipe.read(recipe, settings), job.folder, resume=(job.folder / "run.json").is_file())
+            update(job.steps, job.name)
+
+    monkeypatch.setattr(compare, "run_all", run)
+    monkeypatch.setattr(widths, "run_all", run)
+    return begun

@@ -3,12 +3,26 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
 from horosphere.errors import UserError
-from horosphere.train.recipe import build, read_recipe, recipe_names
+from horosphere.recipes import read_recipe, recipe_names
+from horosphere.settings import (
+    FLAT,
+    Count,
+    Decay,
+    Positive,
+    Range,
+    Share,
+    build,
+    check,
+    describe,
+    make,
+    settings_of,
+    values_of,
+)
 
 yaml = pytest.importorskip("yaml")
 
@@ -222,3 +236,73 @@ def test_a_mistyped_name_gets_its_neighbours(recipes):
 def test_the_recipes_of_the_package_can_be_read():
     for name in recipe_names():
         assert read_recipe(name)
+
+
+# -- ranges, flat parts, help -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranged:
+    count: Count = 1
+    rate: Positive = 0.1
+    share: Share = 0.5
+    decay: Decay | None = None
+    tenths: Annotated[float, Range(least=0, most=10)] = 9.0
+    pair: tuple[Decay, Decay] = (0.9, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("count", "0", "count=0: it must be at least 1"),
+        ("rate", "0", "rate=0: it must be positive and finite"),
+        ("rate", "inf", "rate=inf: it must be positive and finite"),
+        ("share", "1.5", "share=1.5: it goes from 0 to 1"),
+        ("share", "-0.1", "share=-0.1: it goes from 0 to 1"),
+        ("decay", "1", "decay=1: it goes from 0 to just below 1, or none"),
+        ("tenths", "11", "tenths=11: it goes from 0 to 10"),
+        ("pair", "0.9,1", "pair=1: it goes from 0 to just below 1"),
+    ],
+)
+def test_a_range_stands_in_the_type(name, value, remedy):
+    with pytest.raises(UserError) as error:
+        build(Ranged, {name: value}, "test")
+    assert str(error.value) == f"test: {remedy}"
+
+
+def test_what_is_made_in_python_is_checked_too():
+    check(Ranged())
+    with pytest.raises(UserError, match="count=0: it must be at least 1"):
+        check(Ranged(count=0))
+    with pytest.raises(UserError, match="decay=1: it goes from 0 to just below 1"):
+        check(Ranged(decay=1.0))
+
+
+@dataclass
+class Owner:
+    """Its parts: one whose fields are its own, one that is a section, and one that is no setting."""
+
+    no_settings: ClassVar[frozenset[str]] = frozenset({"state"})
+
+    size: int = 3  # of all
+    # how wide
+    part: Annotated[Part, FLAT] = field(default_factory=Part)
+    section: Part | None = None
+    state: dict[str, int] = field(default_factory=dict)
+    later: int = field(init=False)
+
+
+def test_fields_of_a_flat_part_stand_beside_those_of_its_owner():
+    assert list(settings_of(Owner)) == ["size", "width", "names", "section"]
+    owner = build(Owner, {"size": "4", "width": "8", "section": {"width": "9"}}, "test", state={"a": 1})
+    assert (owner.size, owner.part, owner.section, owner.state) == (4, Part(8), Part(9), {"a": 1})
+    assert values_of(owner) == {"size": 4, "width": 8, "names": [], "section": {"width": 9, "names": []}}
+    assert make(Owner, {"width": 5}).part == Part(5)
+
+
+def test_help_is_read_from_the_source():
+    described = {setting.name: setting for setting in describe(f"{__name__}:Owner")}
+    assert list(described) == list(settings_of(Owner))
+    assert (described["size"].help, described["size"].default, described["size"].kind) == ("of all", "3", "int")
+    assert described["section"].value({}) == "none"
+    assert described["size"].value({"size": [1, 2]}) == "1,2"

@@ -128,8 +128,7 @@ def take_settings(
             continue
         setting = {**known, **(options or {})}.get(name)
         if setting is None:
-            every = [f"--{n.replace('_', '-')}" for n in (*(options or {}), *known)]
-            raise UserError(f"--{key}: there is no such option here; {choices(f'--{key}', every)}")
+            raise UserError(_unknown(key, name, {**(options or {}), **known}))
         if not equals and setting.kind == "bool" and (not words or words[0] not in ("true", "false")):
             value = "true"
         elif not equals:
@@ -141,6 +140,14 @@ def take_settings(
         else:
             settings.append(f"{name}={value}")
     return settings, values
+
+
+def _unknown(option: str, name: str, known: Mapping[str, Setting]) -> str:
+    tasks = [task for task in catalogue.tasks().values() if task.options]
+    owners = [task.name for task in tasks if name in {setting.name for setting in describe(task.options)}]
+    if owners:
+        return f"--{option}: it is for {' and '.join(owners)}; choose from {', '.join(known)}"
+    return f"--{option}: there is no such option here; {choices(name, known)}"
 
 
 def settings_help(known: Mapping[str, Setting], given: Mapping[str, Any]) -> str:

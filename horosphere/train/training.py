@@ -1,6 +1,7 @@
 """One function trains any recipe."""
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,10 +18,9 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
     recipe.check()
     task, folder = recipe.task, place.folder
     with world(device) as here, ExitStack() as held:
-        here.from_main(lambda: held.enter_context(runs.locked(folder)))
         here.from_main(lambda: runs.require_place(folder, place.resume, place.overwrite) and None)
         task.world, task.quiet = here, place.quiet or not here.is_main
-        data = here.main_first(lambda: task.open_data())
+        data = here.main_first(task.open_data)
         engine = recipe.engine
         task.engine = engine = engine.for_data(task.rows(data), engine.batch or task.natural_batch(data))
 
@@ -31,20 +31,17 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
         model = here.main_first(build)
         task.ready(data)
         count = sum(p.numel() for p in task.answering(model).parameters())
+        facts = {"parameters": count, **task.facts(data)}
         name = torch.cuda.get_device_name(here.device) if here.device.type == "cuda" else here.device.type
-        about = About(
-            task.kind,
-            recipe.sections(engine),
-            {"parameters": count, **task.facts(data)},
-            runs.made_with(name, here.size),
-        )
+        about = About(task.kind, recipe.sections(engine), facts, runs.made_with(name, here.size))
+        here.from_main(lambda: held.enter_context(runs.locked(folder)))
         result = fit(model, task, about, place)
         del model
         here.from_main(lambda: _export(folder, recipe))
         return result
 
 
-def _export(folder: "runs.Path", recipe: Recipe) -> None:
+def _export(folder: Path, recipe: Recipe) -> None:
     """A run that had ended keeps what it exported."""
     if not (folder / recipe.task.mark).is_file():
         recipe.task.export(folder, recipe.task.from_checkpoint(Run.open(folder)))

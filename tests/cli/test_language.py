@@ -17,16 +17,18 @@ from safetensors.torch import load_file
 
 pytest.importorskip("transformers", reason="language models need transformers")
 
-from horosphere.train.language import load
-from tests.command_line import runner
-from tests.train.tiny_language import SMALL, TEXTS, lines, write_text
-
 from horosphere import cli
 from horosphere.cli import main
-from horosphere.train import language
+from horosphere.models.writing import write
+from horosphere.runs import Run
+from horosphere.tasks.language import Language, load
+from horosphere.train import training
+from tests.cli.command_line import runner
+from tests.tasks.tiny import LANGUAGE, TEXTS, write_text
+from tests.train.toy_task import lines
 
-ROOT = Path(__file__).parents[1]
-TINY = ("data=cats.txt", *SMALL)
+ROOT = Path(__file__).parents[2]
+TINY = ("data=cats.txt", *LANGUAGE)
 MODULE = ("-m", "horosphere", "train", "helm-mice-tiny", *TINY, "--device", "cpu")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -37,7 +39,6 @@ def home(tmp_path_factory):
     """A folder with a text, and runs/helm-mice-tiny, which is done."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOROSPHERE_CACHE", str(folder / "cache"))
         patch.chdir(folder)
         write_text("cats.txt")
         assert main(["train", "helm-mice-tiny", *TINY, "sample_every=2", "--quiet", "--device", "cpu"]) == 0
@@ -69,11 +70,12 @@ def test_train_says_what_came_out_and_where_it_is(run):
     assert code == 0
     found = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
     assert found["model"] == f"llama-tiny, {load('llama')[0].num_parameters():,} parameters"
-    assert found["tokens"] == "256"
+    assert re.fullmatch(r"[\d,]+ tokens to learn, [\d,]+ to judge", found["text"])
+    assert found["next"] == 'horosphere generate llama "Once upon"'
     assert found["bits/byte"] == f"{lines('llama')[-1]['eval_bits_per_byte']:.4f}"
     assert found["written"] == "llama/"
     assert "step 2: loss" in err
-    assert json.loads(Path("llama/run.json").read_text())["training"]["lr"] == 1e-3
+    assert Run.open("llama").about.recipe["engine"]["lr"] == 1e-3
 
 
 def test_a_recipe_of_ones_own_names_its_run(run):
@@ -84,16 +86,17 @@ def test_a_recipe_of_ones_own_names_its_run(run):
 
 
 def test_ctrl_c_then_resume_is_exact(run, monkeypatch):
-    loss = language.LanguageTask.loss
+    loss, calls = Language.loss, []
 
     def heard(self, model, batch):
-        if self.begun == 3:
+        calls.append(1)
+        if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return loss(self, model, batch)
 
     words = ("train", "helm-mice-tiny", *TINY, "--out", "stopped", "--quiet")
     with monkeypatch.context() as patch:
-        patch.setattr(language.LanguageTask, "loss", heard)
+        patch.setattr(Language, "loss", heard)
         code, _, err = run(*words)
     assert code == 130
     assert (
@@ -109,7 +112,7 @@ def test_a_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     def at_once(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(language, "fit", at_once)
+    monkeypatch.setattr(training, "fit", at_once)
     code, _, err = run("train", "llama-tiny", *TINY, "--out", "new")
     assert (code, err) == (130, "horosphere: stopped; nothing was written\n")
     assert not Path("new").exists()
@@ -256,7 +259,7 @@ def test_generate_is_repeatable_and_begins_with_the_prompt(run):
 def test_generate_writes_what_the_library_does(run):
     model, tokenizer = load("runs/helm-mice-tiny")
     torch.manual_seed(5)
-    text = language.write(model, tokenizer, "", 10, temperature=1.5, top_k=300)
+    text = write(model, tokenizer, "", 10, temperature=1.5, top_k=300)
     assert (
         run("generate", "runs/helm-mice-tiny", "", "--tokens", 10, "--temperature", 1.5, "--top-k", 300, "--seed", 5)[1]
         == f"{text}\n"
@@ -276,26 +279,29 @@ BAD_WORDS = {
     "train helm-d-tiny data=cats.txt tokenizer=nowhere": "nowhere: no tokenizer",
     "train helm-d-tiny data=cats.txt vocab=300 length=16 vocab_size=64": "the tokenizer has 300 tokens",
     "train helm-d-tiny data=cats.txt --out runs/helm-mice-tiny": "runs/helm-mice-tiny exists already",
-    "train helm-d-tiny data=cats.txt --out cache --overwrite": "holds no run.json",
+    "train helm-d-tiny data=cats.txt --out . --overwrite": "holds no run.json",
+    "train helm-d-tiny model=bert-tiny": "model=bert-tiny: there is no such model; ",
+    "train helm-d-tiny model=resnet18": "model=resnet18: a model of the task pictures; language has helm-d-tiny",
     "train helm-d-tiny data=cats.txt vocab=300 --out nowhere --resume": "nowhere holds no run.json",
     "train helm-d-tiny --device gpu": "--device gpu: torch has only cpu",
-    "train helm-d-tiny --quick": "unrecognized arguments: --quick",
+    "train helm-d-tiny --quick": "--quick: there is no such option here; ",
     "train": "the following arguments are required: recipe",
-    "eval nowhere": "nowhere: no folder made by `horosphere train`",
-    "eval cats.txt": "cats.txt: no folder made by `horosphere train`",
+    "eval nowhere": "nowhere: no folder of a run",
+    "eval cats.txt": "cats.txt: no folder of a run",
     "eval runs/helm-mice-tiny --task glue": "there is no task glue: choose from perplexity, blimp, mmlu",
     "eval runs/helm-mice-tiny --task blimp": "with --data",
     "eval runs/helm-mice-tiny --task blimp --data nowhere": "nowhere: no such file",
     "eval runs/helm-mice-tiny --task blimp,perplexity": "stands alone",
     "eval runs/helm-mice-tiny --limit 0": "argument --limit: 0 should be",
-    "generate nowhere Once": "nowhere: no folder made by `horosphere train`",
+    "generate nowhere Once": "nowhere: no folder of a run",
     "generate runs/helm-mice-tiny Once --temperature 0": "pass --greedy",
     "generate runs/helm-mice-tiny": "the following arguments are required: prompt",
     "compare helm-tiny geometry=euclidean": "this is what the compared models differ in",
     "compare helm-tiny stepps=3": "did you mean steps",
     "compare helm-tiny --blimp nowhere": "nowhere: no such file",
     "compare helm-tiny --out cats.txt": "cats.txt is a file",
-    "compare tree.tsv steps=3": "settings are for helm-tiny, helm-small, helm-100m; tree.tsv is taken for the file of a graph",
+    "compare tree.tsv steps=3": "tree.tsv: no such file",
+    "compare helm-tiny --geometries lorentz": "--geometries: it is for nodes; ",
 }
 
 
@@ -310,7 +316,7 @@ def test_an_empty_corpus(refused):
     assert "empty holds no text" in refused("train", "helm-d-tiny", "data=empty")
 
 
-def test_data_that_has_changed_since(refused, run):
+def test_data_that_has_changed_since(run):
     write_text("changing.txt")
     assert run("train", "llama-tiny", *TINY, "data=changing.txt", "steps=1", "--out", "changed", "--quiet")[0] == 0
     write_text("changing.txt", TEXTS[:70])

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.command_line import runner
 
 from horosphere import cli
+from tests.cli.command_line import runner
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = ("--n", "60", "--widths", "4,8", "--steps", "12", "--batch", "64", "--seeds", "2", "--device", "cpu", "--quiet")
 
 

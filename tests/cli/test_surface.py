@@ -1,6 +1,7 @@
 """The command line as a whole: every mistake in one line, help, and what a process leaves in a terminal and on the disk."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,17 +13,18 @@ from threading import Timer
 
 import pytest
 import torch
-from tests.graph_commands import SHORT, everything
 
-from horosphere import __version__, cli
+from horosphere import __version__
 from horosphere.cli import main
+from horosphere.cli.common import stem
 from horosphere.errors import UserError
-from horosphere.train import compare, embed
-from horosphere.train.config import EmbedConfig
+from horosphere.runs import Run
+from horosphere.train import engine
+from tests.cli.graph_commands import SHORT, everything
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
-COMMANDS = ["embed", "compare", "measure", "demo"]
+COMMANDS = ["train", "embed", "compare", "measure", "eval", "generate", "explain", "superposition", "list", "demo"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -62,31 +64,41 @@ BAD_WORDS = {
     "embed .": "a directory",
     "embed tree.tsv --geometry spherical": 'unknown geometry "spherical": choose euclidean, poincare, lorentz, product',
     "embed tree.tsv --geometry lorentz:6+euclidean:3": "has 9 dimensions, not 10",
-    "embed tree.tsv --dim 0": "argument --dim: 0 should be a whole number of at least 1; see horosphere embed --help",
-    "embed tree.tsv --dim ²": "argument --dim: ² should be a whole number",
-    "embed tree.tsv --dim 2.5": "argument --dim: 2.5 should be a whole number",
-    "embed tree.tsv --epochs -3": "argument --epochs: -3 should be",
-    "embed tree.tsv --rank-nodes 0": "argument --rank-nodes: 0 should be",
-    "embed tree.tsv --lr -0.1": "--lr -0.1: it must be a positive number",
-    "embed tree.tsv --lr nan": "--lr nan: it must be a positive number",
-    "embed tree.tsv --lr fast": "argument --lr: invalid float value: 'fast'",
-    "embed tree.tsv --curvature 0": "--curvature 0.0: it must be a positive number",
-    "embed tree.tsv --seed -1": "argument --seed: -1 should be a whole number from 0",
-    "embed tree.tsv --seed 99999999999999999999": "argument --seed",
-    "embed tree.tsv --on leaves": "argument --on: invalid choice: 'leaves'",
+    "embed tree.tsv --dim 0": "dim=0: it must be at least 1",
+    "embed tree.tsv --dim ²": "dim=²: it should be a whole number",
+    "embed tree.tsv --dim 2.5": "dim=2.5: it should be a whole number",
+    "embed tree.tsv --dim": "--dim has no value; write --dim 10",
+    "embed tree.tsv --epochs -3": "epochs=-3: it must be positive",
+    "embed tree.tsv --rank-nodes 0": "rank_nodes=0: it must be at least 1, or none",
+    "embed tree.tsv --lr -0.1": "lr=-0.1: it must be positive",
+    "embed tree.tsv --lr nan": "lr=nan: it should be a number",
+    "embed tree.tsv --lr fast": "lr=fast: it should be a number",
+    "embed tree.tsv --curvature 0": "curvature=0: it must be positive",
+    "embed tree.tsv --seed -1": "seed=-1: it goes from 0",
+    "embed tree.tsv --seed 99999999999999999999": "seed=1e+20: it goes from 0",
+    "embed tree.tsv --on leaves": "on=leaves: choose from closure, edges",
     "embed tree.tsv --device gpu": "--device gpu: torch has only cpu",
     "embed tree.tsv --device cuda:99": "--device cuda:99: torch has only cpu",
     "embed tree.tsv --out tree.tsv/here": "no folder you may write to",
-    "embed tree.tsv --dims 3": "unrecognized arguments: --dims 3",
+    "embed tree.tsv --dims 3": "--dims: there is no such option here; did you mean dim",
+    "embed tree.tsv --blimp pairs": "--blimp: it is for language; choose from model, data",
+    "embed tree.tsv nonsense": "nonsense",
     "embed": "the following arguments are required: data",
     "compare tree.tsv --geometries lorentz,spherical": 'unknown geometry "spherical"',
     "compare tree.tsv --seeds 0": "argument --seeds: 0 should be",
-    "compare tree.tsv --out reports/tree.html": "there is no folder reports; create it first",
-    "compare tree.tsv --out . --overwrite": ". is a folder",
+    "compare tree.tsv --out tree.tsv": "tree.tsv is a file: --out takes the name of a folder here",
+    "compare tree.tsv --blimp pairs": "--blimp: it is for language; choose from geometries, model",
+    "compare tree.tsv --executor moon": "there is no such executor; choose from here, ray, slurm",
+    "compare helm-tinny": "no file, recipe or comparison; did you mean helm-tiny",
+    "compare hcformer-nano-32 --geometries lorentz": "--geometries: it is for nodes; ",
     "compare tree.tsv --dim 1": "it needs at least 2",
     "measure delta missing.tsv": "missing.tsv: no such file",
-    "measure radius missing": "missing: not a folder made by `horosphere embed`",
-    "measure radius tree.tsv": "tree.tsv: not a folder made by `horosphere embed`",
+    "measure radius missing": "missing: no folder of a run",
+    "measure radius tree.tsv": "tree.tsv: no folder of a run",
+    "measure radius tree.tsv --out page": "--out: radius has no such option; it is for tokens",
+    "list helm-d-tinny": "there is nothing of this name; did you mean helm-d-tiny",
+    "list --task nods": "did you mean nodes",
+    "list --geometry round": "no model exists in it",
     "measure volume tree.tsv": "invalid choice: 'volume'",
     "measure delta tree.tsv --nodes 3": "Give at least 4",
     "measure": "the following arguments are required: what, path",
@@ -120,17 +132,18 @@ def test_debug_shows_the_traceback(run):
             main(words)
 
 
-@pytest.mark.parametrize("words", [["embed", "tree.tsv"], ["compare", "tree.tsv"], ["demo"]])
-def test_ctrl_c_leaves_nothing(words, run, monkeypatch):
+def test_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(embed, "embed", interrupted)
-    monkeypatch.setattr(compare, "embed", interrupted)
+    monkeypatch.setattr(engine._Loop, "step", interrupted)
+    code, _, err = run("embed", "tree.tsv", "--quiet", "--out", "out")
+    kept = "out is at its last checkpoint, and the same command with --resume goes on"
+    assert (code, err) == (130, f"horosphere: stopped; {kept}\n")
+    monkeypatch.setattr("horosphere.train.training.fit", interrupted)
     before = everything()
-    code, _, err = run(*words, "--quiet")
-    assert code == 130
-    assert err == "horosphere: stopped; nothing was written\n"
+    code, _, err = run("embed", "tree.tsv", "--quiet", "--out", "other")
+    assert (code, err) == (130, "horosphere: stopped; nothing was written\n")
     assert everything() == before
 
 
@@ -149,7 +162,7 @@ def test_help_names_every_command(run):
     for words in (["--help"], []):
         code, out, err = run(*words)
         assert (code, err) == (0, "")
-        assert all(f"\n    {command} " in out for command in COMMANDS)
+        assert all(re.search(rf"^    {command}\s", out, re.MULTILINE) for command in COMMANDS)
         assert "horosphere demo" in out
 
 
@@ -157,14 +170,18 @@ def test_version(run):
     assert run("--version") == (0, f"horosphere {__version__}\n", "")
 
 
-def test_defaults_are_those_of_the_library():
-    args = cli._parser().parse_args(["embed", "tree.tsv"])
-    assert cli._config(args) == EmbedConfig()
+def test_a_setting_is_written_as_one_likes(run):
+    assert (
+        run("embed", "tree.tsv", "dim=3", "--epochs=2", "--negatives", 20, "--graph", "--quiet", "--out", "out")[0] == 0
+    )
+    recipe = Run.open("out").about.recipe
+    assert (recipe["model"]["dim"], recipe["engine"]["epochs"]) == (3, 2)
+    assert (recipe["task"]["negatives"], recipe["task"]["graph"]) == (20, True)
 
 
 @pytest.mark.parametrize(("path", "name"), [("a/tree.tsv", "tree"), ("tree.v2.tsv.gz", "tree.v2"), ("tree", "tree")])
 def test_the_name_of_the_data(path, name):
-    assert cli.stem(path) == name
+    assert stem(path) == name
 
 
 @pytest.mark.parametrize(("words", "shown"), [([], True), (["--quiet"], False)])
@@ -172,7 +189,7 @@ def test_quiet_shows_no_bar(words, shown, run, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     _, _, err = run("embed", "tree.tsv", *SHORT, *words)
-    assert ("embedding" in err) == shown
+    assert ("training" in err) == shown
 
 
 # -- as a process -----------------------------------------------------------------------------------------------------
@@ -237,6 +254,5 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
         assert job.wait(60) == 130
         deadline.cancel()
     os.close(ours)
-    assert b"embedding" in shown
-    assert b"horosphere: stopped; nothing was written" in shown
-    assert set(everything()) == {"tree.tsv"}
+    assert b"training" in shown
+    assert b"the same command with --resume goes on" in shown

@@ -9,11 +9,11 @@ pytest.importorskip("matplotlib", reason="pictures of pictures need matplotlib")
 
 import numpy as np
 from PIL import Image
-from tests.command_line import runner
-from tests.train.tiny_images import SMALL
 
 from horosphere.cli import main
+from tests.cli.command_line import runner
 from tests.data.pictures import write_npz
+from tests.tasks.tiny import PICTURES as SMALL
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,10 @@ def test_a_picture_is_explained(run):
         (("train", "hcformer-nano-32", "data=nowhere"), "no such file or folder"),
         (("train", "hcformer-nano-32", "data=colours.npz", "window_geometry=round"), "choose euclidean or lorentz"),
         (("train", "himapper-32", "data=colours.npz", "model=resnet19"), "did you mean resnet18"),
-        (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder made by"),
+        (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder of a run"),
         (("train", "semantic-fpn", "data=nowhere"), "nowhere"),
-        (("compare", "helm-d-tiny"), "compare takes helm-tiny"),
+        (("compare", "semantic-fpn", "data=nowhere"), "semantic-fpn exists in euclidean space only"),
+        (("eval", "run"), "run: a run of the task pictures; give one of language"),
         (
             ("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"),
             "this is what the compared networks differ in",
@@ -92,7 +93,7 @@ def test_a_picture_is_explained(run):
 )
 def test_mistakes_take_one_line_and_write_nothing(run, words, complaint):
     before = sorted(Path().rglob("*"))
-    out = ("--out", "new", "--quiet", *(("--device", "cpu") if words[0] != "explain" else ()))
+    out = {"eval": (), "explain": ("--out", "new")}.get(words[0], ("--out", "new", "--quiet", "--device", "cpu"))
     code, said, err = run(*words, *out)
     assert (code, said) == (2, "")
     assert err.startswith("horosphere: ")

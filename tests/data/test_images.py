@@ -19,11 +19,12 @@ from horosphere.data.augment import (
     rand_augment,
     random_box,
     shifted_box,
-    shuffled,
     whole_box,
 )
 from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, resample
+from horosphere.data.order import shuffled
 from horosphere.errors import UserError
+from horosphere.settings import check
 from tests.data.pictures import pixels, write_folder, write_npz
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
@@ -420,7 +421,7 @@ def test_randaugment_is_torchvisions_picture_by_picture():
 )
 def test_strengths_out_of_range_are_refused(name, value):
     with pytest.raises(UserError, match=f"{name}="):
-        replace(OFF, **{name: value}).check()
+        check(replace(OFF, **{name: value}))
 
 
 def test_pictures_move_to_a_device_only_where_they_fit(monkeypatch):

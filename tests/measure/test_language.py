@@ -16,7 +16,6 @@ from horosphere.measure.language import (
     first_rows,
     flat_noise,
     inspect,
-    measure_tokens,
     ricci_beside_noise,
     study,
     token_counts,
@@ -296,72 +295,3 @@ def test_a_study_of_two_models():
     near, far = word_examples(result.radius["helm"], labels, 8)
     assert rows["nearest words"].split(", ") == [labels[i] for i in near]
     assert rows["farthest words"].split(", ") == [labels[i] for i in far]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Two runs of two steps on a small text."""
-    from horosphere.train.language import LanguageRecipe, train
-
-    folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOROSPHERE_CACHE", str(folder / "cache"))
-        words = ["the cat sat on a mat", "dogs chase cats", "cats chase mice", "nothing is ever so blue as the sky"]
-        (folder / "text.txt").write_text(
-            "\f".join(f"{a}, and {b}. " * 9 for a in words for b in words for _ in range(4))
-        )
-        small = [
-            "vocab=300",
-            "length=16",
-            "batch=2",
-            "steps=2",
-            "num_hidden_layers=2",
-            "hidden_size=32",
-            "intermediate_size=32",
-        ]
-        for name in ("helm-mice-tiny", "deepseek-tiny"):
-            train(
-                LanguageRecipe.read(name, [f"data={folder / 'text.txt'}", *small]),
-                folder / name,
-                quiet=True,
-                device="cpu",
-            )
-        yield folder
-
-
-def test_a_run_and_its_twin_are_measured_on_their_own_text(runs):
-    result = measure_tokens([runs / "helm-mice-tiny", runs / "deepseek-tiny"])
-    assert list(result.radius) == ["helm-mice-tiny", "deepseek-tiny"]
-    assert result.stats["helm-mice-tiny"].length == 16
-    assert "cats" in " ".join(result.labels)
-    alone = measure_tokens([runs / "helm-mice-tiny"])
-    assert alone.radius["helm-mice-tiny"].correlation == result.radius["helm-mice-tiny"].correlation
-
-
-def test_another_text(runs, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("the cat chases dogs, quickly: brown fox! " * 50)
-    radius = measure_tokens([runs / "helm-mice-tiny"], data=str(other)).radius["helm-mice-tiny"]
-    assert 50 in radius.counts.tolist()
-    assert (radius.counts > 0).sum() < 40
-    other.write_text("the " * 50)
-    with pytest.raises(UserError, match=r"only \d different tokens occur in the text"):
-        measure_tokens([runs / "helm-mice-tiny"], data=str(other))
-
-
-def test_runs_that_cannot_be_compared(runs, tmp_path):
-    with pytest.raises(UserError, match="same name"):
-        measure_tokens([runs / "helm-mice-tiny", runs / "helm-mice-tiny"])
-    with pytest.raises(UserError, match="no folder made by"):
-        measure_tokens([tmp_path / "nothing"])
-
-
-def test_a_text_that_has_changed(runs):
-    text = runs / "text.txt"
-    before = text.read_text()
-    text.write_text(before.replace("cat", "elephant"))
-    try:
-        with pytest.raises(UserError, match=r"has changed since .* name a text with --data"):
-            measure_tokens([runs / "helm-mice-tiny"])
-    finally:
-        text.write_text(before)

@@ -1,8 +1,5 @@
 """Pictures of language models show the numbers they were given, at a size a page can hold; the report says who won."""
 
-import json
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -16,15 +13,13 @@ from horosphere.measure.tokens import expert_load, token_radius
 from horosphere.plots import language
 from horosphere.plots import report as report_module
 from horosphere.plots.language import (
-    Curve,
     draw_attention_distance,
     draw_curvatures,
-    draw_curves,
     draw_expert_load,
     draw_ricci,
     draw_token_radius,
 )
-from horosphere.plots.language_report import Duel, LanguageRun, add_language, pictures, save_study
+from horosphere.plots.language_report import add_language, pictures, save_study
 from horosphere.plots.report import Report, require_page_place
 from horosphere.plots.style import render
 
@@ -69,25 +64,6 @@ def texts(axes):
 
 
 # -- pictures -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_twin_is_dashed_in_the_colour_of_its_model():
-    curves = {"a": Curve([1, 2], [3.0, 2.0]), "b": Curve([1, 2], [3.0, 2.5]), "flat a": Curve([1, 2], [3.0, 1.25], "a")}
-    axes = draw_curves(curves).axes[0]
-    a, b, flat = axes.lines
-    assert (a.get_linestyle(), b.get_linestyle(), flat.get_linestyle()) == ("-", "-", "--")
-    assert a.get_color() == flat.get_color() != b.get_color()
-    assert flat.get_xydata().tolist() == [[1, 3.0], [2, 1.25]]
-    assert [text.get_text().split() for text in axes.get_legend().get_texts()] == [
-        ["a", "2.000"],
-        ["b", "2.500"],
-        ["flat", "a", "1.250"],
-    ]
-
-
-def test_more_runs_than_colours_and_a_run_of_one_evaluation():
-    curves = {str(i): Curve([1], [2.0]) for i in range(12)}
-    assert all(line.get_marker() == "o" for line in draw_curves(curves).axes[0].lines)
 
 
 def test_radius_against_frequency():
@@ -170,8 +146,8 @@ def test_ricci_beside_its_noise():
 
 
 def test_pictures_fit_a_page_and_can_be_read():
-    drawn = [draw_curves({"a": Curve([1, 2], [2.0, 1.0])}), *(figure for _, figure, _ in pictures(a_study()))]
-    assert len(drawn) == 6
+    drawn = [figure for _, figure, _ in pictures(a_study())]
+    assert len(drawn) == 5
     for figure in drawn:
         assert figure.get_figwidth() * 96 <= 900
         assert render(figure, dpi=40).startswith(b"\x89PNG")
@@ -191,54 +167,13 @@ def test_a_picture_is_saved_where_told(tmp_path):
 # -- the report ---------------------------------------------------------------------------------------------------------
 
 
-def a_run(name, bits, twin_of=None):
-    return LanguageRun(name, 1234567, Curve([100, 2000], [3.0, bits], twin_of), 61.4, f"{name} says\n <b>hello</b>")
-
-
-@pytest.mark.parametrize(
-    ("curved", "flat", "said"),
-    [
-        (1.5, 1.75, "beats its flat twin Flat by 0.250"),
-        (1.75, 1.5, "loses to its flat twin Flat by 0.250"),
-        (1.5, 1.5001, "are level"),
-    ],
-)
-def test_the_verdict_goes_by_the_numbers(curved, flat, said):
-    duel = Duel(a_run("Helm", curved), a_run("Flat", flat))
-    assert said in duel.verdict()
-    assert ("does not pay" in duel.verdict()) == (said.startswith("loses"))
-    assert duel.verdict().endswith("One run of each says nothing about chance.")
-    _, cells = duel.cells()
-    assert cells[0][0] == ("Helm" if curved < flat else "Flat")
-    assert cells[0][1:] == ["1,234,567", "2,000", f"{min(curved, flat):.3f}", "61 s"]
-
-
-def test_a_run_is_read_from_its_folder(tmp_path):
-    (tmp_path / "run.json").write_text(
-        json.dumps({"recipe": {"parameters": 77, "length": 10}, "training": {"batch": 4}})
-    )
-    lines = [
-        {"step": 5, "loss": 3.0, "seconds": 1.5},
-        {"step": 5, "eval_bits_per_byte": 2.5},
-        {"step": 10, "eval_bits_per_byte": 2.0},
-    ]
-    (tmp_path / "metrics.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in [*lines, {"step": 10, "seconds": 3.0}])
-    )
-    found = LanguageRun.read("helm", tmp_path, "text", twin_of="other")
-    assert found == LanguageRun("helm", 77, Curve([200, 400], [2.5, 2.0], "other"), 3.0, "text")
-
-
-def test_the_page_says_who_lost(monkeypatch):
+def test_a_page_shows_what_is_inside(monkeypatch):
     monkeypatch.setattr(report_module, "render", lambda figure, **_: b"a picture")
-    report, duel = Report("demo"), Duel(a_run("Helm", 2.0), a_run("Flat", 1.5, "Helm"))
-    add_language(report, "a text", duel, a_study())
+    report = Report("demo")
+    add_language(report, None, a_study())
     html = report.html()
-    assert duel.verdict() in html
-    assert "Helm writes: Helm says &lt;b&gt;hello" in html
-    assert html.count("<img ") == 6
-    assert re.findall("<tr class=best><td>(.*?)</td>", html) == ["Flat"]
-    assert not re.search(r"""src=(?!"data:)|href|url\(|@import|<script|<link""", html)
+    assert "Inside helm" in html
+    assert html.count("<img ") == 5
 
 
 def test_a_dense_model_has_fewer_pictures():

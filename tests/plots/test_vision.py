@@ -9,17 +9,16 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 from torch import nn
 
+from horosphere.cli import explain as explain_verb
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
-from horosphere.measure.vision import branches, cluster_levels, mean_point, node_names, tree_numbers
+from horosphere.measure.vision import branches, cluster_levels, explain, mean_point, node_names, tree_numbers
 from horosphere.models.hcformer import HCFormer, HCFormerConfig
 from horosphere.models.himapper import HiMapper, HiMapperConfig, tree_levels, tree_parents
 from horosphere.nn.clustering import pool
-from horosphere.plots import explain as explain_module
 from horosphere.plots import report as report_module
 from horosphere.plots import vision
-from horosphere.plots.explain import add_explanation, explain, look, pictures, tree_rows
-from horosphere.plots.report import Report
+from horosphere.plots.explain import pictures, save_explanation, tree_rows
 from horosphere.plots.style import BRANCHES, render
 from horosphere.plots.vision import (
     blend,
@@ -31,9 +30,9 @@ from horosphere.plots.vision import (
     palette,
     sharpen,
 )
-from horosphere.train.images import train_images
+from tests.cli.command_line import runner
 from tests.data.pictures import write_npz
-from tests.train.tiny_images import small
+from tests.tasks.tiny import run_tiny, tiny
 
 rng = np.random.default_rng(0)
 TINY = {
@@ -342,7 +341,7 @@ def run(tmp_path_factory):
         "tree.width=8",
         "tree.heads=2",
     ]
-    train_images(small(data, *settings), folder / "run", quiet=True, device="cpu")
+    run_tiny(tiny("pictures", data, *settings), folder / "run")
     return folder / "run"
 
 
@@ -357,51 +356,61 @@ def image(tmp_path):
 def coarse(monkeypatch):
     """Pictures of fewer pixels: quicker, and just as many."""
     monkeypatch.setattr(report_module, "render", lambda figure, dpi=None: render(figure, dpi=30))
-    monkeypatch.setattr(explain_module, "SHOWN", 64)
+    monkeypatch.setattr(explain_verb, "SHOWN", 64)
+
+
+@pytest.fixture
+def explained(capsys):
+    """explained(image, model, *words): exit code, output and complaint of the command."""
+    run = runner(capsys, "explain")
+    return lambda image, model, *words: run(image, "--model", model, *words)
 
 
 @pytest.mark.usefixtures("coarse")
-def test_a_run_and_a_picture_become_a_folder(run, image, tmp_path):
-    found, written = explain(run, image, tmp_path / "out")
-    assert sorted(tmp_path.joinpath("out").iterdir()) == sorted(written)
+def test_a_run_and_a_picture_become_a_folder(run, image, tmp_path, explained):
+    code, out, err = explained(image, run, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    answers = [line.split() for line in out.splitlines() if line.endswith("%")]
+    shares = [float(words[-2]) for words in answers]
+    assert len(answers) == 4
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=0.3)
     stages = [f"clusters-stage-{stage}.png" for stage in (1, 2, 3, 4)]
-    assert {path.name for path in written} == {"report.html", "clusters.png", *stages, "tree.png", "tree-disk.png"}
-    assert found.picture.shape == (64, 64, 3)
-    assert len(found.answers) == 4
-    assert sum(share for _, share in found.answers) == pytest.approx(1, abs=1e-5)
-    assert found.answers == sorted(found.answers, key=lambda answer: -answer[1])
+    files = {"report.html", "clusters.png", *stages, "tree.png", "tree-disk.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 7
-    assert all(
-        heading in page for heading in ("street.png", "The answer", "Clusters, coarse to fine", "The tree of parts")
-    )
-    assert all(caption.endswith(".") for *_, caption in pictures(found))
-    with pytest.raises(UserError, match="exists already"):
-        explain(run, image, tmp_path / "out")
+    headings = ("street.png", "The answer", "Clusters, coarse to fine", "The tree of parts")
+    assert all(heading in page for heading in headings)
+    assert "exists already" in explained(image, run, "--out", tmp_path / "out")[2]
 
 
 @pytest.mark.usefixtures("coarse")
-def test_a_page_of_a_model_that_was_never_trained(image, tmp_path):
+def test_a_page_of_a_model_that_was_never_trained(image, tmp_path, explained):
     state = torch.random.get_rng_state()
-    found, written = explain("hcformer-nano-32", image, tmp_path / "page.html", random_weights=True)
+    code, out, _ = explained(image, "hcformer-nano-32", "--out", tmp_path / "page.html", "--random-weights")
+    assert code == 0
     assert torch.equal(state, torch.random.get_rng_state())
-    assert written == [tmp_path / "page.html"]
-    assert found.answers == []
-    page = written[0].read_text(encoding="utf-8")
+    assert "%" not in out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "random weights" in page
     assert "The answer" not in page
     assert "The tree" not in page
 
 
 @pytest.mark.usefixtures("coarse")
-def test_a_report_of_ones_own():
-    report = Report("mine")
-    add_explanation(report, look(mapper(), torch.randn(3, 16, 16), photo(), ["<a>", "b", "c"]))
-    assert "&lt;a&gt;" in report.html()
-    assert "Clusters" not in report.html()
+def test_what_a_mapper_alone_has_to_show(tmp_path):
+    seen = explain(mapper(), torch.randn(3, 16, 16), photo(), ["<a>", "b", "c"])
+    assert seen.picture.shape[-1] == 3
+    assert all(caption.endswith(".") for *_, caption in pictures(seen))
+    (page,) = save_explanation(seen, "mine", "", tmp_path / "page.html")
+    assert "&lt;a&gt;" in page.read_text()
+    assert "Clusters" not in page.read_text()
+    with pytest.raises(UserError, match="Conv has neither clusters nor a tree"):
+        explain(Conv(), torch.randn(3, 16, 16), photo())
 
 
-def test_mistakes_are_named_and_nothing_is_written(run, image, tmp_path, monkeypatch):
+def test_mistakes_are_named_and_nothing_is_written(run, image, tmp_path, monkeypatch, explained):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no picture")
     (tmp_path / "cut.png").write_bytes(image.read_bytes()[:200])
@@ -409,28 +418,27 @@ def test_mistakes_are_named_and_nothing_is_written(run, image, tmp_path, monkeyp
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
     before = sorted(tmp_path.iterdir())
     cases = [
-        (run, "broken.jpg", {}, r"^broken.jpg: no readable picture \("),
-        (run, "cut.png", {}, r"^cut.png: no readable picture \("),
-        (run, "four.png", {}, r"^four.png: 4 channels \(RGBA, transparent\) instead of RGB or grey"),
-        (run, "deep.png", {}, r"^deep.png: 1 channels \(I;16\) instead of RGB or grey"),
-        (run, "absent.png", {}, "^absent.png: no such picture"),
-        (run, ".", {}, "no such picture"),
-        ("absent", image, {}, "^absent: no folder made by `horosphere train`"),
-        ("hcformer-nano-32", image, {}, "^hcformer-nano-32: a recipe, not a run"),
+        (run, "broken.jpg", (), "broken.jpg: no readable picture ("),
+        (run, "cut.png", (), "cut.png: no readable picture ("),
+        (run, "four.png", (), "four.png: 4 channels (RGBA, transparent) instead of RGB or grey"),
+        (run, "deep.png", (), "deep.png: 1 channels (I;16) instead of RGB or grey"),
+        (run, "absent.png", (), "absent.png: no such picture"),
+        (run, ".", (), "no such picture"),
+        ("absent", image, (), "absent: no folder of a run"),
+        ("hcformer-nano-32", image, (), "hcformer-nano-32: a recipe, not a run"),
         (
             "hcformer-nana",
             image,
-            {"random_weights": True},
-            "^hcformer-nana: no recipe of a model of pictures.*hcformer-nano-32",
+            ("--random-weights",),
+            "hcformer-nana: no recipe of a model of pictures; did you mean hcformer-nano",
         ),
-        ("helm-d-tiny", image, {"random_weights": True}, "^helm-d-tiny: no recipe of a model of pictures"),
+        ("helm-d-tiny", image, ("--random-weights",), "helm-d-tiny: no recipe of a model of pictures"),
     ]
     for model, picture, more, message in cases:
-        with pytest.raises(UserError, match=message) as caught:
-            explain(model, picture, "out", **more)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="Conv has neither clusters nor a tree"):
-        look(Conv(), torch.randn(3, 16, 16), photo())
+        code, out, err = explained(picture, model, "--out", "out", *more)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"horosphere: {message}") or message == "no such picture"
+        assert err.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
 
 

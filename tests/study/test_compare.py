@@ -12,32 +12,15 @@ from horosphere.errors import UserError
 from horosphere.plots.study_report import study_report
 from horosphere.recipes import read_recipe
 from horosphere.runs import Run
-from horosphere.study import compare as module
 from horosphere.study.compare import compare, examine, plan
 from horosphere.study.executors import Here
 from horosphere.tasks.language import Language, LanguageOptions, dense_parameters
 from horosphere.tasks.nodes import NodesOptions
 from horosphere.train.recipe import Recipe
-from tests.tasks.tiny import LANGUAGE, NODES, PICTURES, run_tiny, write_data, write_text
+from tests.tasks.tiny import LANGUAGE, NODES, PICTURES, write_data, write_text
 
 pytest.importorskip("matplotlib", reason="pages need matplotlib")
 HELMS = ("HELM-D", "Llama", "HELM-MiCE", "MiCE-Const", "DeepSeek-V3")
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Trainings without the seconds it takes to start Python; those that were begun are resumed."""
-    begun = []
-
-    def run(jobs, executor, update):
-        for job in jobs:
-            begun.append(job.folder.name)
-            recipe, *settings = job.words[1 : job.words.index("--device")]
-            run_tiny(Recipe.read(recipe, settings), job.folder, resume=(job.folder / "run.json").is_file())
-            update(job.steps, job.name)
-
-    monkeypatch.setattr(module, "run_all", run)
-    return begun
 
 
 def self_contained(html):

@@ -152,13 +152,15 @@ def test_a_run_under_way_is_read_from_its_last_checkpoint(tmp_path):
     for step, kind in ((1, "helm flat"), (2, "helm tied")):
         model = build(kind)
         save(tmp_path / "checkpoints", step, model, torch.optim.SGD(model.parameters()), World(), {}, keep=2)
-    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"config": {**HELM, "tie_word_embeddings": True}}}))
+    recipe = {"task": {}, "engine": {}, "model": {**HELM, "tie_word_embeddings": True}}
+    about = {"task": "language", "recipe": recipe, "facts": {}, "made_with": {}}
+    (tmp_path / "run.json").write_text(json.dumps(about))
     torch.testing.assert_close(head(tmp_path).weight, expected(model))
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(UserError, match="no checkpoint yet"):
         head(tmp_path)
-    (tmp_path / "run.json").write_text('{"recipe": {"dim": 3}}')
-    with pytest.raises(UserError, match="no run of a language model"):
+    (tmp_path / "run.json").write_text(json.dumps({**about, "task": "pictures"}))
+    with pytest.raises(UserError, match="a run of the task pictures; give one of language"):
         head(tmp_path)
 
 

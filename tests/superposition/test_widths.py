@@ -1,6 +1,7 @@
 """The study of widths: trainings at every width in both geometries, a table, a picture, and a law of three widths."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +9,11 @@ pytest.importorskip("transformers", reason="language models need transformers")
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
 from horosphere.errors import UserError
-from horosphere.superposition.widths import PICTURE, TABLE, WidthRow, WidthStudy, study_widths
-from tests.train.tiny_language import SMALL, write_text
+from horosphere.plots.superposition_heads import draw_width_study
+from horosphere.study.executors import Here
+from horosphere.superposition.widths import TABLE, WidthPlan, WidthRow, WidthStudy, study_widths
+from tests.tasks.tiny import LANGUAGE as SMALL
+from tests.tasks.tiny import write_text
 
 SETTINGS = (
     "data=cats.txt",
@@ -41,19 +45,24 @@ def test_the_table_has_a_row_a_width_with_the_spread_of_seeds():
     assert rows[0][3] == "1.50 ± 0.71"
 
 
-def test_models_of_every_width_are_trained_and_looked_at(tmp_path, monkeypatch):
+def test_models_of_every_width_are_trained_and_looked_at(tmp_path, monkeypatch, in_this_process):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path / "cache"))
     write_text("cats.txt")
-    study = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)
+
+    def trained(widths, *more):
+        return study_widths(WidthPlan("helm-d-tiny", widths, (*SETTINGS, *more), 1), Path("out"), Here(1), quiet=True)
+
+    study = trained((16,))
     assert {(row.geometry, row.width) for row in study.rows} == {("lorentz", 16), ("euclidean", 16)}
     assert all(row.loss > 0 and row.effective_dims > 1 for row in study.rows)
     with open(f"out/{TABLE}", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 2
-    assert (tmp_path / "out" / PICTURE).stat().st_size > 5000
-    again = study_widths([16], SETTINGS, "out", seeds=1, quiet=True)  # all done: nothing is trained again
-    assert again.rows == study.rows
+    figure = draw_width_study(study)
+    assert [len(axes.get_legend().get_texts()) for axes in figure.axes] == [2, 2]
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.safetensors")}
+    assert trained((16,)).rows == study.rows  # all done: nothing is trained again
+    assert {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.safetensors")} == before
     with pytest.raises(UserError, match="multiple of head_dim = 8"):
-        study_widths([12], SETTINGS, "out", seeds=1, quiet=True)
+        trained((12,))
     with pytest.raises(UserError, match="the study decides this"):
-        study_widths([8], [*SETTINGS, "geometry=lorentz"], "out", seeds=1, quiet=True)
+        trained((8,), "geometry=lorentz")

@@ -20,7 +20,7 @@ from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.models.writing import write
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
-from horosphere.tasks.language import load, model_inputs, packed_positions, text_tokens, validate
+from horosphere.tasks.language import load, model_inputs, packed_positions, text_tokens, token_study, validate
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.tasks.test_every_task import live, refused, truncate
@@ -388,3 +388,56 @@ def test_tokens_of_any_text(run, tmp_path):
     found = text_tokens(str(path), tokenizer)
     assert found.tokens.tolist() == [0, *tokenizer("größer")["input_ids"], 0, *tokenizer("more")["input_ids"]]
     assert (found.text_bytes, found.documents) == (12, 2)
+
+
+# -- under the instruments --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    """Two runs of two steps on a small text."""
+    folder = tmp_path_factory.mktemp("twins")
+    words = ["the cat sat on a mat", "dogs chase cats", "cats chase mice", "nothing is ever so blue as the sky"]
+    (folder / "text.txt").write_text("\f".join(f"{a}, and {b}. " * 9 for a in words for b in words for _ in range(4)))
+    for name in ("helm-mice-tiny", "deepseek-tiny"):
+        run_tiny(tiny("language", folder / "text.txt", "steps=2", name=name), folder / name)
+    return folder
+
+
+def test_a_run_and_its_twin_are_measured_on_their_own_text(twins):
+    both = {name: twins / name for name in ("helm-mice-tiny", "deepseek-tiny")}
+    result = token_study(both)
+    assert list(result.radius) == list(both)
+    assert result.stats["helm-mice-tiny"].length == 16
+    assert "cats" in " ".join(result.labels)
+    alone = token_study({"alone": Run.open(twins / "helm-mice-tiny")})
+    assert alone.radius["alone"].correlation == result.radius["helm-mice-tiny"].correlation
+
+
+def test_another_text_is_counted_and_read(twins, tmp_path):
+    other, run = tmp_path / "other.txt", {"helm": twins / "helm-mice-tiny"}
+    other.write_text("the cat chases dogs, quickly: brown fox! " * 50)
+    radius = token_study(run, str(other)).radius["helm"]
+    assert 50 in radius.counts.tolist()
+    assert (radius.counts > 0).sum() < 40
+    other.write_text("the " * 50)
+    with pytest.raises(UserError, match=r"only \d different tokens occur in the text"):
+        token_study(run, str(other))
+
+
+def test_runs_that_cannot_be_compared(twins, run, tmp_path):
+    with pytest.raises(UserError, match="other has another tokenizer than helm"):
+        token_study({"helm": twins / "helm-mice-tiny", "other": run})
+    with pytest.raises(UserError, match="no folder of a run"):
+        token_study({"nothing": tmp_path / "nothing"})
+
+
+def test_a_text_that_has_changed(twins):
+    text = twins / "text.txt"
+    before = text.read_text()
+    text.write_text(before.replace("cat", "elephant"))
+    try:
+        with pytest.raises(UserError, match=r"has changed since .* name a text with --data"):
+            token_study({"helm": twins / "helm-mice-tiny"})
+    finally:
+        text.write_text(before)
