@@ -1,10 +1,11 @@
 """Tree embeddings: Horosphere beside gensim's PoincareModel, in one run, judged by one ruler.
 
-    python benchmarks/embedding.py --trees ../shared/data/trees                 # mammals and nouns against gensim, on the CPU
-    python benchmarks/embedding.py --trees ... --long --device cuda             # WordNet nouns to the end, beside the published figures
+    python benchmarks/embedding.py --trees ../shared/data/trees        # mammals and nouns against gensim, on the CPU
+    python benchmarks/embedding.py --trees ... --long --device cuda    # nouns to the end, beside published figures
 
-Both see the transitive closure in the same dimension; ranks are computed by `horosphere.measure.reconstruction` for both. Mammals: the same
-number of epochs. Nouns: about the same time, in which gensim finishes two epochs. An epoch is every relation once.
+Both see the transitive closure in the same dimension, and `horosphere.measure.reconstruction` ranks both. Mammals have
+the same number of epochs. Nouns have about the same time, in which gensim finishes two epochs. An epoch is every
+relation once.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def horosphere_side(
 
 
 def gensim_side(graph: Graph, dim: int, epochs: int, rank_nodes: int | None, seed: int) -> tuple[float, float, float]:
-    """gensim's defaults (10 negatives, batches of 10 relations, learning rate 0.1), with the burn-in its authors recommend for long runs."""
+    """gensim with its defaults (10 negatives, batches of 10, learning rate 0.1) and the burn-in its authors advise."""
     from gensim.models.poincare import PoincareModel
 
     relations = graph.relations()
@@ -74,8 +75,14 @@ def versus(name: str, graph: Graph, gensim_epochs: int, config: EmbedConfig, ran
 def long_run(graph: Graph, config: EmbedConfig, device: str) -> None:
     begin = time.perf_counter()
     seconds, rank, mean_precision = horosphere_side(graph, config, device, None)
-    shape = f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, lr {config.lr:g}, seed {config.seed}"
-    took = f"{seconds * config.epochs:.0f} s training ({seconds * 1e3:.0f} ms an epoch), {time.perf_counter() - begin:.0f} s with evaluation"
+    shape = (
+        f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, "
+        f"lr {config.lr:g}, seed {config.seed}"
+    )
+    took = (
+        f"{seconds * config.epochs:.0f} s training ({seconds * 1e3:.0f} ms an epoch), "
+        f"{time.perf_counter() - begin:.0f} s with evaluation"
+    )
     print(
         f"{config.geometry:10} mean rank {rank:7.2f}  mAP {mean_precision:.3f}  {shape}: {took} on {device}", flush=True
     )

@@ -1,11 +1,12 @@
-"""Speed of the geometry core beside geoopt and HypLL, forward + backward, as ratios to the Euclidean operation in the same run.
+"""Speed of the geometry core beside geoopt and HypLL: forward + backward, as ratios to the Euclidean operation.
 
     pip install 'horosphere[peers]'
     python benchmarks/geometry.py                # about a minute on two cores
     python benchmarks/geometry.py --device cuda  # without peers where they are not installed
 
-Each column has a Euclidean twin that moves the same data: exp0 and log0 beside F.normalize (a norm and a scaling), pairwise beside torch.cdist,
-midpoint beside the (weighted) mean, linear beside F.linear, the optimizer beside torch.optim.Adam(foreach=True).
+Each column has a Euclidean twin that moves the same data: exp0 and log0 beside F.normalize (a norm and a scaling),
+pairwise beside torch.cdist, midpoint beside the (weighted) mean, linear beside F.linear, the optimizer beside
+torch.optim.Adam(foreach=True).
 Measurements of all rows alternate; the median of each is divided by the median of its twin.
 """
 
@@ -195,9 +196,8 @@ def main() -> None:
         median = measure(rows, args.repeats, args.device)
         for name, seconds in median.items():
             ratios.setdefault(name, {})[column] = seconds / median["euclidean"]
-    print(
-        f"forward + backward, ratio to the Euclidean operation; torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads"
-    )
+    where = f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads"
+    print(f"forward + backward, ratio to the Euclidean operation; {where}")
     print(f"{'':20}" + "".join(f"{c:>10}" for c in columns))
     order = sorted(ratios, key=lambda name: (name.startswith("horosphere"), name))
     for name in order:

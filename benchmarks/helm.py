@@ -3,8 +3,9 @@
     python benchmarks/helm.py                    # on a GPU: three shapes, bf16, compiled
     python benchmarks/helm.py --smoke            # anywhere: the same script on toy shapes, to see that it runs
 
-A step is forward and backward of the loss, compiled block by block and replayed as a CUDA graph, as the training engine does it; "no graph" is
-the ratio without the graph, where launching kernels is what takes the time. Ratios are medians over rounds in which both models take turns.
+A step is forward and backward of the loss, compiled block by block and replayed as a CUDA graph, as the training engine
+does it. "no graph" is the ratio without the graph, where launching kernels takes the time. Ratios are medians over
+rounds in which both models take turns.
 """
 
 import argparse
@@ -39,34 +40,49 @@ def shape(layers: int, dim: int, inner: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def latent(kv: int, q: int, nope: int, rope: int, v: int, inner: int, **more: Any) -> dict[str, Any]:
+def latent(kv: int, q: int, nope: int, rope: int, v: int, experts: int) -> dict[str, Any]:
+    """kv, q: widths of latents. nope, rope, v: widths of a head, without positions, rotated, and of values."""
     sizes = {"kv_lora_rank": kv, "q_lora_rank": q, "qk_nope_head_dim": nope, "qk_rope_head_dim": rope, "v_head_dim": v}
-    return {**MIXTURE, **sizes, "moe_intermediate_size": inner, **more}
+    return {**MIXTURE, **sizes, "moe_intermediate_size": experts}
 
 
 # name: (configuration, rows, length, goal for the ratio)
 SHAPES = {
-    "HELM-D 8 x 512": (shape(8, 512, 1536), 16, 1024, 1.15),
-    "HELM-D 12 x 768": (shape(12, 768, 2048), 8, 2048, 1.05),
-    "HELM-D 16 x 2048 (1B)": (shape(16, 2048, 5632), 4, 2048, 1.05),
-    "HELM-MiCE 8 x 512": (shape(8, 512, 1536, **latent(128, 192, 32, 32, 64, 768)), 16, 1024, 1.15),
-    "HELM-MiCE 12 x 768": (shape(12, 768, 2048, **latent(256, 384, 64, 64, 64, 1024)), 8, 2048, 1.10),
+    "HELM-D 8 x 512": (shape(layers=8, dim=512, inner=1536), 16, 1024, 1.15),
+    "HELM-D 12 x 768": (shape(layers=12, dim=768, inner=2048), 8, 2048, 1.05),
+    "HELM-D 16 x 2048 (1B)": (shape(layers=16, dim=2048, inner=5632), 4, 2048, 1.05),
+    "HELM-MiCE 8 x 512": (
+        shape(layers=8, dim=512, inner=1536, **latent(kv=128, q=192, nope=32, rope=32, v=64, experts=768)),
+        16,
+        1024,
+        1.15,
+    ),
+    "HELM-MiCE 12 x 768": (
+        shape(layers=12, dim=768, inner=2048, **latent(kv=256, q=384, nope=64, rope=64, v=64, experts=1024)),
+        8,
+        2048,
+        1.10,
+    ),
     "HELM-MiCE 16 x 896 (1B)": (
-        shape(16, 896, 3584, **latent(256, 768, 64, 64, 64, 1792, n_routed_experts=8, vocab_size=128256)),
+        {
+            **shape(layers=16, dim=896, inner=3584, **latent(kv=256, q=768, nope=64, rope=64, v=64, experts=1792)),
+            "n_routed_experts": 8,
+            "vocab_size": 128256,
+        },
         4,
         2048,
         1.10,
     ),
 }
-TOY = shape(2, 128, 256, vocab_size=512)
+TOY = {**shape(layers=2, dim=128, inner=256), "vocab_size": 512}
 SMOKE = {
     "HELM-D toy": (TOY, 2, 64, None),
-    "HELM-MiCE toy": ({**TOY, **latent(32, 48, 16, 16, 32, 64)}, 2, 64, None),
+    "HELM-MiCE toy": ({**TOY, **latent(kv=32, q=48, nope=16, rope=16, v=32, experts=64)}, 2, 64, None),
 }
 
 
 class Step:
-    """Forward and backward of one model, ready to be repeated: compiled, or replayed as a CUDA graph as the training engine does."""
+    """Forward and backward of one model, ready to be repeated: compiled, or replayed as a CUDA graph."""
 
     def __init__(self, config: dict[str, Any], rows: int, length: int, device: str):
         torch.manual_seed(0)
@@ -134,10 +150,8 @@ def training(
         step.compiled()
         for p in step.model.parameters():
             p.grad = None
-        weights = (
-            sum(p.numel() * p.element_size() for p in step.model.parameters()) / 2**30 if device == "cuda" else 0.0
-        )
-        memory[geometry] = peak_memory(step.compiled, device) + weights
+        weights = sum(p.numel() * p.element_size() for p in step.model.parameters()) / 2**30
+        memory[geometry] = peak_memory(step.compiled, device) + weights  # nan on the CPU
     if device == "cuda":
         torch.cuda.set_sync_debug_mode("error")  # a step that asks the device for a number stops here
         for step in steps.values():
@@ -180,8 +194,11 @@ def ratio(taken: dict[str, list[float]]) -> float:
 def decoding(
     name: str, config: dict[str, Any], device: str, prompt: int, new: int, rows: int, rounds: int
 ) -> dict[str, Any]:
-    """`generate`, greedy, bf16 weights: with a static cache, whose steps transformers compiles on a GPU, and with the dynamic one it has by
-    default, step by step in Python. A step is the difference of a long and a short answer, over the difference of their lengths."""
+    """Greedy `generate` with bf16 weights, with a static and a dynamic cache.
+
+    transformers compiles the steps of the static one on a GPU; the dynamic one, its default, goes step by step in
+    Python. A step is the difference of a long and a short answer, over the difference of their lengths.
+    """
     models, cache = {}, {}
     for geometry in GEOMETRIES:
         torch.manual_seed(0)
@@ -237,9 +254,10 @@ def main() -> None:
         print(f"{'training step':26} {'params':>8} {heads}", flush=True)
         for name, (config, batch, length, goal) in shapes.items():
             rows.append(row := training(name, config, batch, length, goal, device, rounds, times))
-            times_text = f"{row['ms']:8.1f} {row['twin_ms']:8.1f} {row['ratio']:6.3f} {goal or '':>5} {row['ratio_without_graph']:8.3f}"
-            memory_text = f"{row['gib']:6.1f} {row['twin_gib']:6.1f} {row['memory_ratio']:6.2f}"
-            print(f"{name:26} {row['parameters'] / 1e6:7.0f}M {times_text} {memory_text}", flush=True)
+            ratios = f"{row['ratio']:6.3f} {goal or '':>5} {row['ratio_without_graph']:8.3f}"
+            memory = f"{row['gib']:6.1f} {row['twin_gib']:6.1f} {row['memory_ratio']:6.2f}"
+            ms = f"{row['ms']:8.1f} {row['twin_ms']:8.1f}"
+            print(f"{name:26} {row['parameters'] / 1e6:7.0f}M {ms} {ratios} {memory}", flush=True)
             gc.collect()
             torch.compiler.reset()
             if device == "cuda":
@@ -257,10 +275,8 @@ def main() -> None:
             cache = " / ".join(str(row["cache_bytes_per_token_and_layer"][g]) for g in GEOMETRIES)
             for kind in ("static", "dynamic"):
                 speed = row[kind]["tokens_per_s"]
-                print(
-                    f"{name:26} {kind:8} {speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row[kind]['ratio']:6.2f} {cache:>25}",
-                    flush=True,
-                )
+                speeds = f"{speed['lorentz']:10.0f} {speed['euclidean']:10.0f} {row[kind]['ratio']:6.2f}"
+                print(f"{name:26} {kind:8} {speeds} {cache:>25}", flush=True)
             torch.compiler.reset()
     if args.out:
         args.out.write_text(json.dumps({"training": rows, "decoding": decoded, "torch": torch.__version__}, indent=1))

@@ -1,12 +1,13 @@
-"""The toy model of superposition: the compiled kernels beside the published way of training it, in one run, on one core; and whole grids on a GPU.
+"""The toy model of superposition: compiled kernels beside the published way of training it; and whole grids on a GPU.
 
     pip install 'horosphere[superposition]'
-    python benchmarks/superposition.py                 # about three minutes
-    python benchmarks/superposition.py --device cuda   # what half precision costs, and the pace of grids A (ten seeds) and C
+    python benchmarks/superposition.py                 # on one core, about three minutes
+    python benchmarks/superposition.py --device cuda   # the cost of half precision; the pace of grids A (ten seeds), C
     python benchmarks/superposition.py --smoke         # does it run
 
-Published: a dense batch from torch.rand, x W Wᵀ, autograd and AdamW, one width after the other. Both sides train the same six widths at the same
-points of the grid (n = 1000, batch 2048, fp32) from the same weights: those after some thousand steps, where a run spends its time. Rounds alternate.
+Published: a dense batch from torch.rand, x W Wᵀ, autograd and AdamW, one width after the other. Both sides train the
+same six widths at the same points of the grid (n = 1000, batch 2048, fp32). Both start from the weights after some
+thousand steps, where a run spends its time. Rounds alternate.
 """
 
 import argparse
@@ -21,12 +22,8 @@ from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.toy import WIDTHS, Schedule, Toy, decay, grid, loss
 
 GOAL = 15.0  # times the published script, per core
-POINTS = (
-    ("power:0", -5 / 9),
-    ("power:1", -5 / 9),
-    ("power:1", 1 / 3),
-    ("power:2", 1 / 3),
-)  # strong and weak superposition, even and skewed
+# strong and weak superposition, even and skewed
+POINTS = (("power:0", -5 / 9), ("power:1", -5 / 9), ("power:1", 1 / 3), ("power:2", 1 / 3))
 
 
 def published_steps(W: Tensor, b: Tensor, p: Tensor, toy: Toy, batch: int, steps: int) -> None:
@@ -51,9 +48,8 @@ def seconds(job: object, *arguments: object) -> float:
 def cpu(n: int, widths: tuple[int, ...], schedule: Schedule, trained: int, steps: int, rounds: int) -> None:
     """One row a point: milliseconds of a step of all widths, on both sides, and their ratio."""
     torch.set_num_threads(1)
-    print(
-        f"n = {n}, batch {schedule.batch}, widths {', '.join(map(str, widths))}; one thread; after {trained} steps; ms a step of all widths"
-    )
+    sizes = f"n = {n}, batch {schedule.batch}, widths {', '.join(map(str, widths))}"
+    print(f"{sizes}; one thread; after {trained} steps; ms a step of all widths")
     print(f"{'law':12}{'gamma':>8}{'published':>12}{'horosphere':>12}{'faster':>9}{'whole run so far':>19}")
     for law, gamma in POINTS:
         runs = [Toy(n=n, m=m, law=law, gamma=gamma) for m in widths]
@@ -65,13 +61,11 @@ def cpu(n: int, widths: tuple[int, ...], schedule: Schedule, trained: int, steps
         published_steps(state["W.0"], state["b.0"], p, runs[0], schedule.batch, 1)  # warms up
         slow, fast = [], []
         for _ in range(rounds):
-            slow.append(
-                sum(
-                    seconds(published_steps, state[f"W.{k}"], state[f"b.{k}"], p, toy, schedule.batch, steps)
-                    for k, toy in enumerate(runs)
-                )
-                / steps
-            )
+            taken = [
+                seconds(published_steps, state[f"W.{k}"], state[f"b.{k}"], p, toy, schedule.batch, steps)
+                for k, toy in enumerate(runs)
+            ]
+            slow.append(sum(taken) / steps)
             fast.append(seconds(group.advance, 16 * steps) / (16 * steps))
         a, b = statistics.median(slow), statistics.median(fast)
         print(f"{law:12}{gamma:8.3f}{a * 1e3:12.1f}{b * 1e3:12.2f}{a / b:8.1f}x{a / whole:18.1f}x", flush=True)
@@ -79,24 +73,23 @@ def cpu(n: int, widths: tuple[int, ...], schedule: Schedule, trained: int, steps
 
 
 def cuda(steps: int, trained: int) -> None:
-    """Losses after a short training, against fp32; and the time of a step of a whole grid, which does not depend on how far training is."""
+    """Losses after a short training, against fp32; and the time of a step of a whole grid, the same at any step."""
     from horosphere.superposition.cuda import PRECISIONS, CudaGroup, memory
 
     runs = [
         Toy(n=1000, m=m, law=law, gamma=gamma, seed=seed) for law, gamma in POINTS for m in WIDTHS for seed in range(4)
     ]
     schedule = Schedule(steps=trained, warmup=trained // 10)
-    found = {}
+    losses = {}
     for precision in PRECISIONS:
         group = CudaGroup(runs, schedule, "cuda", precision)
         group.advance(trained - trained // 10)
         group.losses()
         group.advance(trained // 10)
-        found[precision] = group.losses().log()
-    off, spread = found["fp16"] - found["fp32"], found["fp32"].view(-1, 4).std(1).mean()
-    print(
-        f"log of the losses of {len(runs)} runs after {trained} steps: fp16 - fp32 = {off.mean():.4f} ± {off.std() / len(off) ** 0.5:.4f}"
-    )
+        losses[precision] = group.losses().log()
+    off, spread = losses["fp16"] - losses["fp32"], losses["fp32"].view(-1, 4).std(1).mean()
+    error = off.std() / len(off) ** 0.5
+    print(f"log of the losses of {len(runs)} runs after {trained} steps: fp16 - fp32 = {off.mean():.4f} ± {error:.4f}")
     print(f"between seeds: {spread:.4f}\n")
 
     print(f"{'grid':16}{'runs':>8}{'GiB':>8}{'ms a step':>11}{'whole grid, minutes':>21}", flush=True)

@@ -1,13 +1,14 @@
-"""HCFormer beside Swin, ResNet and ConvNeXt: images a second in training and inference, against the work each does, in one run.
+"""HCFormer beside Swin, ResNet and ConvNeXt: images a second in training and inference, against the work each does.
 
     python benchmarks/vision.py                  # on a GPU: bf16 autocast, channels last
     python benchmarks/vision.py --smoke          # anywhere: the same script on a few small images, to see that it runs
 
-Blocks are compiled one by one and a step is replayed as a CUDA graph, as the training engine does it: what is measured is the GPU, not the host.
-A training step is forward and backward of the loss; no paths are dropped. Every model has a process of its own, so that all are compiled at once;
-then they take turns in rounds, alone on the GPU, and numbers are medians. GMACs are those of one image of 224 pixels by a model's formulas: "layers"
-counts layers with weights, as papers do, "all" every matrix product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's: above 1, a
-model turns its work into images faster than Swin-T does.
+Blocks are compiled one by one and a step is replayed as a CUDA graph, as the training engine does it. So the GPU is
+measured, not the host. A training step is forward and backward of the loss; no paths are dropped. Every model has its
+own process, so that all are compiled at once. Then they take turns in rounds, alone on the GPU; numbers are medians.
+GMACs are those of one image of 224 pixels: "layers" counts layers with weights, as papers do, "all" every matrix
+product. "per GMAC" is images/s x GMACs of layers, in units of swin_t's: above 1, a model turns its work into images
+faster than Swin-T does.
 """
 
 import argparse
@@ -74,14 +75,14 @@ def without_windows(config: HCFormerConfig) -> HCFormerConfig:
 
 
 def gmacs(model: nn.Module) -> dict[str, float]:
-    """Of one image of 224 pixels, on CPU."""
+    """GMACs of one image of 224 pixels, counted on the CPU."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.eval()(torch.zeros(1, 3, 224, 224))
     counts = counter.get_flop_counts()["Global"]
     return {"layers": sum(n for op, n in counts.items() if op in WITH_WEIGHTS) / 2e9, "all": sum(counts.values()) / 2e9}
 
 
-# -- in the process of a model ------------------------------------------------------------------------------------------------
+# -- in the process of a model ----------------------------------------------------------------------------------------
 
 
 def steps(job: Job, device: str) -> dict[str, Callable[[], Any]]:
@@ -128,15 +129,15 @@ def seconds(step: Callable[[], Any], device: str, times: int) -> float:
 def kernels(step: Callable[[], Any], device: str, times: int) -> dict[str, float]:
     """Milliseconds of a step on the device by kernel, the longest first."""
     activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
-    with torch.profiler.profile(activities=[activity]) as found:
+    with torch.profiler.profile(activities=[activity]) as profiler:
         seconds(step, device, times)
     spent = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-    taken = {event.key: getattr(event, spent) / 1e3 / times for event in found.key_averages()}
+    taken = {event.key: getattr(event, spent) / 1e3 / times for event in profiler.key_averages()}
     return dict(sorted(taken.items(), key=lambda item: -item[1]))
 
 
 def serve(pipe: Any, job: Job, device: str) -> None:
-    """Compile; then do what is asked for, (seconds or kernels, kind of step, times), as long as the first process lives."""
+    """Compile; then answer (seconds or kernels, kind of step, times), as long as the first process lives."""
     torch.backends.cudnn.benchmark = True
     torch._dynamo.config.recompile_limit = VARIANTS
     known = steps(job, device)
@@ -152,7 +153,7 @@ def serve(pipe: Any, job: Job, device: str) -> None:
         pipe.send(measure(known[kind], device, times))
 
 
-# -- in the first process -----------------------------------------------------------------------------------------------------
+# -- in the first process ---------------------------------------------------------------------------------------------
 
 
 class Worker:
@@ -173,29 +174,29 @@ class Worker:
 
 
 def workers(jobs: Sequence[Job], device: str) -> dict[Job, Worker]:
-    """All of them, compiled and ready."""
+    """A worker for each job, compiled and ready."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")  # of each
-    found = {job: Worker(job, device) for job in jobs}
-    waiting = {worker.pipe: worker for worker in found.values()}
-    with tqdm(total=len(found), desc="compiling", leave=False) as bar:
+    ready = {job: Worker(job, device) for job in jobs}
+    waiting = {worker.pipe: worker for worker in ready.values()}
+    with tqdm(total=len(ready), desc="compiling", leave=False) as bar:
         while waiting:
             for pipe in connection.wait(list(waiting)):
                 waiting.pop(pipe).answer()  # type: ignore[call-overload]
                 bar.update()
-    return found
+    return ready
 
 
-def turns(found: dict[Job, Worker], kind: str, rounds: int, times: int) -> dict[Job, float]:
+def turns(ready: dict[Job, Worker], kind: str, rounds: int, times: int) -> dict[Job, float]:
     """Median seconds of a step of each, in rounds in which they take turns: what disturbs one disturbs the others."""
-    taken: dict[Job, list[float]] = {job: [] for job in found if kind in job.kinds}
+    taken: dict[Job, list[float]] = {job: [] for job in ready if kind in job.kinds}
     for _ in tqdm(range(rounds), desc=kind, leave=False):
         for job, times_taken in taken.items():
-            times_taken.append(found[job].ask(seconds, kind, times))
+            times_taken.append(ready[job].ask(seconds, kind, times))
     return {job: statistics.median(t) for job, t in taken.items()}
 
 
 def kind_of(kernel: str) -> str:
-    """products: of matrices, and convolutions; fused: what the compiler and we wrote."""
+    """products: of matrices, and convolutions; fused: kernels by the compiler and by us."""
     if kernel.startswith(("triton_", "_clusters")):
         return "fused"
     return "products" if any(mark in kernel for mark in PRODUCTS) else "other"
@@ -205,9 +206,8 @@ def throughput(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[
     work = {job: gmacs(job.model()) for job in jobs}
     unit = next(job for job in jobs if job.name == UNIT)
     print(f"{'':18}{'':>8}{'GMACs':>14}{'training':>22}{'inference':>22}")
-    print(
-        f"{'model':18}{'params':>8}{'layers':>7}{'all':>7}{'images/s':>12}{'per GMAC':>10}{'images/s':>12}{'per GMAC':>10}"
-    )
+    speed = f"{'images/s':>12}{'per GMAC':>10}"
+    print(f"{'model':18}{'params':>8}{'layers':>7}{'all':>7}{speed}{speed}")
     rows = []
     for job in jobs:
         row: dict[str, Any] = {
@@ -230,7 +230,7 @@ def throughput(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[
 
 
 def windows(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[dict[str, Any]]:
-    """What the clustering of windows, in fp32, adds to a step: 1 - time without it / time with it."""
+    """The share of a step that the clustering of windows, in fp32, takes: 1 - time without it / time with it."""
     print(f"\n{'window level (fp32)':24}{'of training':>12}{'of inference':>14}")
     rows = []
     for job in jobs:
@@ -243,24 +243,21 @@ def windows(jobs: Sequence[Job], taken: dict[str, dict[Job, float]]) -> list[dic
 
 def sweep(jobs: Sequence[Job], taken: dict[Job, float]) -> dict[str, float]:
     """Inference of the same number of images at growing sizes: a linear cost is a constant one per pixel."""
-    found = {str(job.size): 1e9 * taken[job] / (job.batch * job.size**2) for job in jobs}
-    print(f"\n{f'inference of {jobs[0].batch}, ns/pixel':24}" + "".join(f"{f'{size} px':>10}" for size in found))
-    print(f"{jobs[0].name:24}" + "".join(f"{t:10.2f}" for t in found.values()), flush=True)
-    return found
+    costs = {str(job.size): 1e9 * taken[job] / (job.batch * job.size**2) for job in jobs}
+    print(f"\n{f'inference of {jobs[0].batch}, ns/pixel':24}" + "".join(f"{f'{size} px':>10}" for size in costs))
+    print(f"{jobs[0].name:24}" + "".join(f"{t:10.2f}" for t in costs.values()), flush=True)
+    return costs
 
 
-def profile(found: dict[Job, Worker], jobs: Sequence[Job], times: int) -> dict[str, dict[str, float]]:
+def profile(ready: dict[Job, Worker], jobs: Sequence[Job], times: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a training step on the device by kind of kernel, and the longest kernels."""
     print(f"\n{'training step, ms':24}" + "".join(f"{kind:>10}" for kind in ("products", "fused", "other")))
-    rows = {job.name: found[job].ask(kernels, "training", times) for job in jobs}
+    rows = {job.name: ready[job].ask(kernels, "training", times) for job in jobs}
     for name, row in rows.items():
-        print(
-            f"{name:24}"
-            + "".join(
-                f"{sum(ms for k, ms in row.items() if kind_of(k) == kind):10.2f}"
-                for kind in ("products", "fused", "other")
-            )
-        )
+        totals = [
+            sum(ms for kernel, ms in row.items() if kind_of(kernel) == kind) for kind in ("products", "fused", "other")
+        ]
+        print(f"{name:24}" + "".join(f"{ms:10.2f}" for ms in totals))
         print("".join(f"{ms:14.2f}  {kernel[:90]}\n" for kernel, ms in list(row.items())[:LONGEST]), end="", flush=True)
     return rows
 
@@ -283,8 +280,8 @@ def main() -> None:
     compared = [Job(name, batch, size) for name in names]
     ours = [job for job in compared if job.name in SHARED]
     swept = [Job(SWEPT, images, s, kinds=("inference",)) for s in sizes if args.smoke or args.only in SWEPT]
-    found = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device)
-    taken = {kind: turns(found, kind, rounds, times) for kind in KINDS}
+    ready = workers([*compared, *(replace(job, windows=False) for job in ours), *swept], device)
+    taken = {kind: turns(ready, kind, rounds, times) for kind in KINDS}
     result: dict[str, Any] = {
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -294,7 +291,7 @@ def main() -> None:
     result["windows"] = windows(ours, taken)
     if swept:
         result["ns_per_pixel"] = sweep(swept, taken["inference"])
-    result["profile"] = profile(found, [job for job in compared if job.name in PROFILED], times)
+    result["profile"] = profile(ready, [job for job in compared if job.name in PROFILED], times)
     if args.out:
         args.out.write_text(json.dumps(result, indent=1))
 

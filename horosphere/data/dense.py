@@ -105,6 +105,8 @@ class DenseSet(Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class DenseData(Generic[T]):
+    """Pictures to train on and pictures held out, of the same classes."""
+
     train: DenseSet[T]
     valid: DenseSet[T]
     classes: list[str]
@@ -123,6 +125,16 @@ def open_semantic(
     A mask has its picture's name, one channel, and a class's number at each pixel.
     valid: a folder of its own. None: the held-out part of the source, or every tenth picture.
     classes: how many. None: the lines of classes.txt, or one more than the highest number in any mask (reads them all).
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("train", "trainannot", "val", "valannot"):
+    ...         Path(folder, part).mkdir()
+    ...         Image.new("L", (6, 4), color=1).save(f"{folder}/{part}/a.png")
+    ...     data = open_semantic(folder)
+    ...     data.classes, data.train.read(0)[1].shape
+    (['0', '1'], (4, 6))
     """
     root = Path(source)
     parts = [_pairs(root)] + ([] if valid is None else [_pairs(Path(valid))])
@@ -190,6 +202,15 @@ def open_instances(source: str, valid: str | None = None) -> DenseData[Instances
     all of one class (Penn-Fudan). Or a COCO file (.json) with its pictures beside it. Or a folder with
     annotations/instances_train….json, annotations/instances_val….json and their pictures.
     valid: a source of its own. None: the held-out part of the source, or every tenth picture.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("train", "trainannot", "val", "valannot"):
+    ...         Path(folder, part).mkdir()
+    ...         Image.new("L", (6, 4), color=1).save(f"{folder}/{part}/a.png")
+    ...     open_instances(folder).train.read(0)[1].boxes  # one object fills the picture
+    array([[0., 0., 6., 4.]], dtype=float32)
     """
     parts = [_coco_parts(Path(source)), *([] if valid is None else [_coco_parts(Path(valid))])]
     if len({part is None for part in parts}) > 1:

@@ -364,7 +364,12 @@ TASKS: dict[str, Task] = {
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The score of a model on a task, as a row of a table."""
+    """The score of a model on a task, as a row of a table.
+
+    >>> half = Accuracy.of([1, 0])
+    >>> TaskResult("copa", Score(half, half, 0.5, {}, 0, ((-1.0, -2.0), (-2.0, -1.0)))).row()
+    ['copa', '2', '0.500 ± 0.354', '0.500 ± 0.354', '0.500']
+    """
 
     task: str
     score: Score

@@ -41,7 +41,13 @@ SPACE = "␣"  # how a label shows one
 
 @torch.no_grad()
 def token_points(model: HelmForCausalLM) -> tuple[Tensor, Manifold]:
-    """The embeddings as points of the stream's manifold, without the slot of the time.   -> (V, d)"""
+    """The embeddings as points of the stream's manifold, with 0 in the slot of the time.   -> (V, d)
+
+    >>> from horosphere.models.helm import HelmForCausalLM, helm_config
+    >>> points, _ = token_points(HelmForCausalLM(helm_config("helm-d-tiny", vocab_size=50, num_hidden_layers=1)))
+    >>> points.shape, points[:, 0].abs().max()
+    (torch.Size([50, 128]), tensor(0.))
+    """
     manifold = model.model.manifold
     return manifold.slots.space(model.model.embed_tokens.weight).detach(), manifold
 
@@ -155,6 +161,11 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
 
     One layer's attention weights are in memory at a time, of as many rows as ENTRIES allows.
     progress(rows read, note) is called after each part.
+
+    >>> from horosphere.models.helm import HelmForCausalLM, helm_config
+    >>> model = HelmForCausalLM(helm_config("helm-d-tiny", vocab_size=50, num_hidden_layers=1))
+    >>> inspect(model, torch.zeros(2, 9, dtype=torch.long)).attention_distance.shape  # layers, heads
+    torch.Size([1, 4])
     """
     if tokens.dim() != 2 or not len(tokens) or tokens.shape[1] < 2:
         raise UserError(f"give rows of tokens (B, T) with T at least 2; these have shape {tuple(tokens.shape)}.")

@@ -30,6 +30,10 @@ class Ricci:
     """κ(x, y) = 1 - W₁(m_x, m_y)/d(x, y) of each edge.
 
     Negative: a tree (its edges are bridges). 0: a grid, flat space. Positive: a clique, a sphere.
+
+    >>> ricci = Ricci(np.array([(0, 1), (1, 2)]), np.array([-0.5, 0.25]), sampled=False)
+    >>> ricci.mean, ricci.share_negative
+    (-0.125, 0.5)
     """
 
     edges: np.ndarray  # (E, 2) int64

@@ -33,6 +33,10 @@ class TokenRadius:
     """Distance of tokens from the origin, against how often each was seen.
 
     In a good embedding frequent, generic tokens are near: correlation < 0.
+
+    >>> radius = TokenRadius(np.array([2.0, 0.5, 3.0]), np.array([20, 90, 3]), correlation=-1.0, bins=[])
+    >>> radius.examples(["cat", "the", "lynx"], n=1, seen=10)
+    (['the'], ['cat'])
     """
 
     radius: np.ndarray  # (V,)

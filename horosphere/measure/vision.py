@@ -24,7 +24,12 @@ MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # most steps; error allowed, as a share of t
 
 @dataclass(frozen=True, eq=False)
 class ClusterMap:
-    """One level of a mixer over a picture. Lengths are pixels of the picture as the network saw it, down and across."""
+    """One level of a mixer over a picture. Lengths are pixels of the picture as the network saw it, down and across.
+
+    >>> shares = np.full((1, 2, 3, 3), 0.5)  # one head, two centres that share every place
+    >>> ClusterMap(1, "patches", "euclidean", shares, (4, 4), np.zeros((2, 2)), np.arange(2), ([], [])).spread
+    array([2.])
+    """
 
     stage: int  # from 1
     level: str  # "windows": all windows share the centres; "patches": every window has its own

@@ -130,6 +130,9 @@ class SemanticFPN(nn.Module):
 
     Level k is brought to the finest level's resolution by k times convolution and upsampling by 2. The sum is
     classified place by place.
+
+    >>> SemanticFPN("hcformer-nano-32", num_classes=5, width=16)(torch.rand(1, 3, 32, 40)).shape
+    torch.Size([1, 5, 32, 40])
     """
 
     def __init__(self, backbone: str | nn.Module, num_classes: int, width: int = 256, pretrained: bool = False):

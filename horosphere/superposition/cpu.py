@@ -1,18 +1,20 @@
-"""Training on the CPU with compiled kernels: the mathematics of `toy.loss` for read-outs that are products, without the zeros.
+"""Training on the CPU with compiled kernels: the mathematics of `toy.loss` for read-outs that are products.
 
-A batch has few distinct features D, and all it needs of W is their Gram matrix with the others, G = W_D J Wᵀ (D, n), J = 1 or diag(-1, 1, …):
+A batch has few distinct features D. All it needs of W is their Gram matrix with the others, G = W_D J Wᵀ (D, n) with
+J = 1 or diag(-1, 1, …):
     row s of R = ReLU(X_s G + b)       a sum of a few rows of G
     C = Xᵀ(R - X·1[R > 0])             rows added up where they came from (D, n)
     ½ B ∂L/∂W = Cᵀ W_D J, and C W J on the rows D: decoder and encoder
-Three products of D·n·m instead of five of B·n·m, no array with B rows, tiles of features that stay in cache; samples without an active feature are
-counted, and features whose bound max|h|·|W_i| + b_i is not positive are left out. W lives transposed (m, n): vectors run along the features.
-Every run is computed by one thread, start to end, so the number of threads changes nothing.
+These are three products of D·n·m instead of five of B·n·m. No array has B rows, and tiles of features stay in cache.
+Samples without an active feature are counted, not computed. Features whose bound max|h|·|W_i| + b_i is not positive
+are left out. W lives transposed (m, n): vectors run along the features. One thread computes a run from start to end, so
+the number of threads changes nothing.
 """
 
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,16 +22,75 @@ import torch
 from torch import Tensor
 
 from horosphere.superposition.sampling import Sampler, streams
-from horosphere.superposition.toy import BETA1, BETA2, EPSILON, PRODUCTS, STATE, Schedule, Toy, initial
+from horosphere.superposition.toy import BETA1, BETA2, EPSILON, PRODUCTS, Schedule, Toy, initial
 
-BLOCK = 16  # steps a run makes before the next one has its turn: its weights stay in cache, and batches of so many steps are held
-TILE_BYTES = 2**20  # of one tile of G: what a core's cache holds, roughly
+BLOCK = 16  # steps a run makes before the next has its turn: its weights stay in cache, few batches are in memory
+TILE_BYTES = 2**20  # of one tile of G: about what a core's cache holds
 LANES = 64  # tiles are multiples of it: no tails in the vector loops
 
-Plan = tuple[np.ndarray, ...]
-
-# Sums may be reordered and contracted (that is what makes them vectors); NaN and infinity keep their meaning.
+# Sums may be reordered and contracted, so that they become vectors. NaN and infinity keep their meaning.
 compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+
+class State(NamedTuple):
+    """Weights of one run and Adam's moments, transposed. Fields are those of `toy.STATE`."""
+
+    W: np.ndarray  # (m, n)
+    b: np.ndarray  # (n,)
+    W_mean: np.ndarray
+    W_square: np.ndarray
+    b_mean: np.ndarray
+    b_square: np.ndarray
+
+
+class Plan(NamedTuple):
+    """The batches of some steps, as all runs of a stream need them.
+
+    Batch k has the rows rows[k] … rows[k + 1] - 1 and the features distinct[distinct_at[k]] … [distinct_at[k + 1] - 1].
+    """
+
+    rows: np.ndarray  # (steps + 1,)
+    starts: np.ndarray  # (rows + 1,): the entries of row r are starts[r] … starts[r + 1] - 1
+    local: np.ndarray  # (entries,): place of an entry's feature among the distinct ones of its batch
+    values: np.ndarray  # (entries,)
+    distinct_at: np.ndarray  # (steps + 1,)
+    distinct: np.ndarray
+
+
+class Batch(NamedTuple):
+    """One batch of a plan."""
+
+    starts: np.ndarray
+    local: np.ndarray
+    values: np.ndarray
+    distinct: np.ndarray  # (D,)
+    size: int  # samples, also those without an active feature
+
+
+class Steps(NamedTuple):
+    """What steps of a run need beside its weights and batches."""
+
+    rates: np.ndarray  # (steps, 2): learning rates of W and b
+    gamma: float
+    sign: float  # of the first term of the read-out
+    first: int  # number of the first step
+    batch: int  # samples
+
+
+class Room(NamedTuple):
+    """Memory for `_gradient`, used anew each step. D features, tiles of w features, all padded."""
+
+    WD: np.ndarray  # (D, m): rows of the distinct features
+    dWD: np.ndarray  # (D, m)
+    G: np.ndarray  # (D·w,)
+    C: np.ndarray  # (D·w,)
+    columns: np.ndarray  # (m·w,): of W
+    d_columns: np.ndarray  # (m·w,)
+    rows: np.ndarray  # (w, m): the same, transposed
+    d_rows: np.ndarray  # (w, m)
+    bias: np.ndarray  # (w,)
+    d_bias: np.ndarray  # (w,)
+    scratch: np.ndarray  # (w,)
 
 
 class CompiledGroup:
@@ -40,7 +101,7 @@ class CompiledGroup:
             raise ValueError(f"the compiled kernels know the read-outs {', '.join(PRODUCTS)}")
         self.runs, self.schedule, self.step, self.jobs = list(runs), schedule, 0, jobs or cores()
         self._streams = [(Sampler(*stream), members) for stream, members in streams(runs).items()]
-        self._states = [_State(*initial(toy)) for toy in runs]
+        self._states = [_start(toy) for toy in runs]
         self._summed, self._counted = np.zeros(len(runs)), 0
 
     def advance(self, steps: int) -> None:
@@ -49,13 +110,11 @@ class CompiledGroup:
         with ThreadPoolExecutor(self.jobs) as pool:
 
             def plans(first: int) -> list[Future[Plan]]:
-                """Batches for the steps from `first` on, one plan a stream, made while the steps before them are trained"""
-                block = max(min(BLOCK, last - first), 0)
-                return (
-                    [pool.submit(_plan, sampler, first, block, self.schedule.batch) for sampler, _ in self._streams]
-                    if block
-                    else []
-                )
+                """A plan a stream for the steps from `first` on, made while the steps before them are trained"""
+                block = min(BLOCK, last - first)
+                if block <= 0:
+                    return []
+                return [pool.submit(_plan, sampler, first, block, self.schedule.batch) for sampler, _ in self._streams]
 
             coming = plans(self.step)
             for first in range(self.step, last, BLOCK):
@@ -65,24 +124,24 @@ class CompiledGroup:
                     for plan, (_, members) in zip(ready, self._streams, strict=True)
                     for index in members
                 ]
-                work.sort(key=lambda job: -job[0])  # the longest first: none of them is waited for at the end
+                work.sort(key=lambda job: -job[0])  # the longest first: nobody waits for them at the end
                 for done in [pool.submit(self._train, index, plan, first) for _, index, plan in work]:
                     done.result()
         self._counted += steps
         self.step = last
 
     def losses(self) -> Tensor:
-        """(R,) mean training loss a sample since last asked"""
+        """Mean training loss a sample since last asked.   -> (R,)"""
         mean = self._summed / max(self._counted, 1)
         self._summed, self._counted = np.zeros(len(self.runs)), 0
         return torch.from_numpy(mean)
 
     def state(self) -> dict[str, Tensor]:
-        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`"""
+        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and the sums behind `losses`"""
         named = {
-            f"{name}.{index}": tensor
+            f"{name}.{index}": torch.from_numpy(array.T.copy())
             for index, state in enumerate(self._states)
-            for name, tensor in state.tensors().items()
+            for name, array in state._asdict().items()
         }
         return {
             **named,
@@ -93,70 +152,58 @@ class CompiledGroup:
 
     def load(self, state: dict[str, Tensor]) -> None:
         for index, own in enumerate(self._states):
-            own.fill({name: state[f"{name}.{index}"] for name in own.tensors()})
-        self.step, self._counted, self._summed = (
-            int(state["step"]),
-            int(state["counted"]),
-            state["summed"].numpy().copy(),
-        )
+            for name, array in own._asdict().items():
+                array[...] = state[f"{name}.{index}"].numpy().T
+        self.step, self._counted = int(state["step"]), int(state["counted"])
+        self._summed = state["summed"].numpy().copy()
 
     def _train(self, index: int, plan: Plan, first: int) -> None:
-        toy, state = self.runs[index], self._states[index]
-        factors = np.array([self.schedule.factor(step) for step in range(first, first + len(plan[0]) - 1)])
+        toy = self.runs[index]
+        factors = np.array([self.schedule.factor(step) for step in range(first, first + len(plan.rows) - 1)])
         rates = np.stack([toy.lr * factors, toy.rate_of_bias * factors], 1)
-        self._summed[index] = _train(
-            *state.arrays,
-            *plan,
-            rates,
-            toy.gamma,
-            PRODUCTS[toy.readout],
-            first,
-            self.schedule.batch,
-            self._summed[index],
-        )
+        steps = Steps(rates, toy.gamma, PRODUCTS[toy.readout], first, self.schedule.batch)
+        self._summed[index] = _train(self._states[index], plan, steps, self._summed[index])
 
 
-class _State:
-    """Weights and Adam's moments of one run, transposed: (m, n) and (n,)"""
-
-    def __init__(self, W: Tensor, b: Tensor):
-        W = W.T.contiguous()
-        self.arrays = tuple(
-            tensor.numpy()
-            for tensor in (W, b, W.new_zeros(W.shape), W.new_zeros(W.shape), b.new_zeros(b.shape), b.new_zeros(b.shape))
-        )
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: torch.from_numpy(array.T.copy()) for name, array in zip(STATE, self.arrays, strict=True)}
-
-    def fill(self, tensors: dict[str, Tensor]) -> None:
-        for name, array in zip(STATE, self.arrays, strict=True):
-            array[...] = tensors[name].numpy().T
+def _start(toy: Toy) -> State:
+    W, b = (tensor.numpy() for tensor in initial(toy))
+    W = np.ascontiguousarray(W.T)
+    return State(W, b, np.zeros_like(W), np.zeros_like(W), np.zeros_like(b), np.zeros_like(b))
 
 
 def cores() -> int:
-    """Cores this process may use"""
+    """Cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory(runs: Sequence[Toy], schedule: Schedule) -> int:
-    """Bytes that a group of these runs takes, roughly: weights and moments, two blocks of batches a stream, a workspace for each core."""
+    """Bytes that a group of these runs takes, roughly.
+
+    Weights and moments, two blocks of batches a stream, a workspace for each core.
+
+    >>> memory([Toy(n=1000, m=10, law="power:1")], Schedule()) < 10**9
+    True
+    """
     states = sum(3 * 4 * toy.n * (toy.m + 1) for toy in runs)
     plans = sum(2 * BLOCK * schedule.batch * (24 + 60 * density) for _, _, density, _ in streams(runs))
     return int(states + plans + cores() * max(8 * 4 * toy.n * (toy.m + 16) + 2 * TILE_BYTES for toy in runs))
 
 
 def _plan(sampler: Sampler, first: int, steps: int, size: int) -> Plan:
-    """What all runs need to know of the batches of some steps. See `_sort`."""
+    """The batches of some steps."""
     batches = sampler.batches(first, steps, size)
     return _sort(batches.n, batches.rows, batches.starts, batches.features, batches.values)
 
 
 @compiled
 def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
-    """Rows of each batch by their first feature, those with no other feature first: rows that use the same row of G follow each other.
+    """A plan whose rows are sorted by their first feature, those with no other feature first.
 
-    Returns rows, starts, the place of each entry's feature among the distinct ones, values, where each batch's distinct features begin, and them.
+    So rows that use the same row of G follow each other.
     """
     steps = len(rows) - 1
     new_starts, local, new_values = np.empty_like(starts), np.empty_like(features), np.empty_like(values)
@@ -189,89 +236,72 @@ def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
                 local[entry], new_values[entry] = place[features[e]], values[e]
                 entry += 1
             new_starts[new + 1] = entry
-    return rows, new_starts, local, new_values, distinct_at, distinct[: distinct_at[steps]]
+    return Plan(rows, new_starts, local, new_values, distinct_at, distinct[: distinct_at[steps]])
 
 
 @compiled
-def _train(
-    W,
-    b,
-    W_mean,
-    W_square,
-    b_mean,
-    b_square,
-    rows,
-    starts,
-    local,
-    values,
-    distinct_at,
-    distinct,
-    rates,
-    gamma,
-    sign,
-    first,
-    size,
-    total,
-):  # type: ignore[no-untyped-def]
-    """A block of steps of one run. Returns `total` with their losses a sample added, one by one: a sum that no division into blocks changes."""
+def _train(state, plan, steps, total):  # type: ignore[no-untyped-def]
+    """Steps of one run. Returns `total` with their losses a sample added one by one, so no block changes the sum."""
+    W, b = state.W, state.b
     dW, db = np.empty_like(W), np.empty_like(b)
-    room = _room(W, np.max(distinct_at[1:] - distinct_at[:-1]))
-    for k in range(len(rates)):
-        here = starts[rows[k] : rows[k + 1] + 1]
-        total += _gradient(
-            W, b, here, local, values, distinct[distinct_at[k] : distinct_at[k + 1]], sign, size, dW, db, room
-        )
-        _decay(W, rates[k, 0], gamma)
-        _adam(W, dW, W_mean, W_square, rates[k, 0], first + k + 1)
-        _adam(
-            b.reshape(1, -1),
-            db.reshape(1, -1),
-            b_mean.reshape(1, -1),
-            b_square.reshape(1, -1),
-            rates[k, 1],
-            first + k + 1,
-        )
+    room = _room(W, np.max(plan.distinct_at[1:] - plan.distinct_at[:-1]))
+    for k in range(len(steps.rates)):
+        starts = plan.starts[plan.rows[k] : plan.rows[k + 1] + 1]
+        distinct = plan.distinct[plan.distinct_at[k] : plan.distinct_at[k + 1]]
+        batch = Batch(starts, plan.local, plan.values, distinct, steps.batch)
+        total += _gradient(W, b, batch, steps.sign, dW, db, room)
+        _decay(W, steps.rates[k, 0], steps.gamma)
+        _adam(W, dW, state.W_mean, state.W_square, steps.rates[k, 0], steps.first + k + 1)
+        mean, square = state.b_mean.reshape(1, -1), state.b_square.reshape(1, -1)
+        _adam(b.reshape(1, -1), db.reshape(1, -1), mean, square, steps.rates[k, 1], steps.first + k + 1)
     return total
 
 
 @compiled
 def _room(W, most):  # type: ignore[no-untyped-def]
-    """Memory for `_gradient`, used anew each step: arrays of up to `most` distinct features, then tiles of D x w, m x w, w x m, and w."""
-    D, deep, wide = (
-        _up(most, 4),
-        _up(W.shape[0], 4),
-        _up(W.shape[0], 16),
-    )  # padded with zeros: products go four by four, rows of W by vectors
+    """Room for up to `most` distinct features, padded with zeros: products go four by four, rows of W by vectors."""
+    D, deep, wide = _up(most, 4), _up(W.shape[0], 4), _up(W.shape[0], 16)
     tile = _tile(W, 0)
     area = max(TILE_BYTES // 4, D * LANES)
-    return (
-        (np.zeros((D, wide), W.dtype), np.zeros((D, wide), W.dtype)),
-        (np.zeros(area, W.dtype), np.zeros(area, W.dtype)),
-        (np.zeros(deep * tile, W.dtype), np.zeros(deep * tile, W.dtype)),
-        (np.zeros((tile, wide), W.dtype), np.zeros((tile, wide), W.dtype)),
-        (np.zeros(tile, W.dtype), np.zeros(tile, W.dtype), np.zeros(tile, W.dtype)),
+    return Room(
+        np.zeros((D, wide), W.dtype),
+        np.zeros((D, wide), W.dtype),
+        np.zeros(area, W.dtype),
+        np.zeros(area, W.dtype),
+        np.zeros(deep * tile, W.dtype),
+        np.zeros(deep * tile, W.dtype),
+        np.zeros((tile, wide), W.dtype),
+        np.zeros((tile, wide), W.dtype),
+        np.zeros(tile, W.dtype),
+        np.zeros(tile, W.dtype),
+        np.zeros(tile, W.dtype),
     )
 
 
 @compiled
 def _tile(W, D):  # type: ignore[no-untyped-def]
-    """Features in a tile: as many as fit into TILE_BYTES with D rows. A function of the step alone: sums must not depend on where a block began."""
+    """Features in a tile: as many as fit into TILE_BYTES with D rows.
+
+    It depends on the step only, not on the block: sums must not depend on where a block began.
+    """
     fit = TILE_BYTES // (4 * max(D, 1)) // LANES * LANES
     return max(min(_up(W.shape[1], LANES), fit), LANES)
 
 
 @compiled
-def _gradient(W, b, starts, local, values, distinct, sign, size, dW, db, room):  # type: ignore[no-untyped-def]
+def _gradient(W, b, batch, sign, dW, db, room):  # type: ignore[no-untyped-def]
     """Loss a sample, and its gradients into dW (m, n), db (n,)."""
     m, n = W.shape
+    starts, values, distinct, size = batch.starts, batch.values, batch.distinct, batch.size
     zero, scale = W.dtype.type(0), W.dtype.type(2.0 / size)
     D, deep = _up(len(distinct), 4), _up(m, 4)
     tile = _tile(W, D)
-    WD, dWD = room[0][0][:D], room[0][1][:D]
-    G, C = room[1][0][: D * tile].reshape(D, tile), room[1][1][: D * tile].reshape(D, tile)
-    columns, d_columns = room[2][0][: deep * tile].reshape(deep, tile), room[2][1][: deep * tile].reshape(deep, tile)
-    rows, d_rows = room[3][0][:tile], room[3][1][:tile]
-    bias, d_bias, scratch = room[4][0][:tile], room[4][1][:tile], room[4][2][:tile]
+    WD, dWD = room.WD[:D], room.dWD[:D]
+    G, C = room.G[: D * tile].reshape(D, tile), room.C[: D * tile].reshape(D, tile)
+    columns = room.columns[: deep * tile].reshape(deep, tile)
+    d_columns = room.d_columns[: deep * tile].reshape(deep, tile)
+    rows, d_rows = room.rows[:tile], room.d_rows[:tile]
+    bias, d_bias, scratch = room.bias[:tile], room.d_bias[:tile], room.scratch[:tile]
     for d in range(len(distinct)):
         for k in range(m):
             WD[d, k] = W[k, distinct[d]]
@@ -279,7 +309,7 @@ def _gradient(W, b, starts, local, values, distinct, sign, size, dW, db, room): 
     WD[len(distinct) :] = 0
     dWD[:], dW[:], db[:] = 0, 0, 0
 
-    live, L = _live(W, b, starts, local, values, distinct)
+    live, L = _live(W, b, batch)
     place = np.full(n, -1, np.int32)
     for i in range(L):
         place[live[i]] = i
@@ -296,9 +326,9 @@ def _gradient(W, b, starts, local, values, distinct, sign, size, dW, db, room): 
                 columns[k, i] = W[k, live[low + i]]
         _product(WD, columns, G)
         C[:], d_bias[:] = 0, 0
-        loss += _outputs(G, bias, starts, local, values, C, d_bias, scratch)
-        loss += _targets(G, bias, starts, local, values, distinct, place, low, width, C, d_bias)
-        if _count(C) < min(m / 200, 0.5) * C.size:  # where skipping zeros is faster than a product, as measured
+        loss += _outputs(G, bias, batch, C, d_bias, scratch)
+        loss += _targets(G, bias, batch, place, low, width, C, d_bias)
+        if _count(C) < min(m / 200, 0.5) * C.size:  # as measured, skipping zeros is then faster than a product
             rows[:width, :m], d_rows[:] = columns[:m, :width].T, 0
             _sparse_products(C, WD, rows, dWD, d_rows)
             d_columns[:m, :width] = d_rows[:width, :m].T
@@ -320,8 +350,9 @@ def _gradient(W, b, starts, local, values, distinct, sign, size, dW, db, room): 
 
 
 @compiled
-def _live(W, b, starts, local, values, distinct):  # type: ignore[no-untyped-def]
+def _live(W, b, batch):  # type: ignore[no-untyped-def]
     """Features that some sample may switch on, max|h|·|W_i| + b_i > 0 with |h| <= Σ x_k |W_k|, and their number"""
+    starts, local, values, distinct = batch.starts, batch.local, batch.values, batch.distinct
     zero, norm = W.dtype.type(0), np.zeros(W.shape[1], W.dtype)
     for k in range(W.shape[0]):
         for i in range(len(norm)):
@@ -343,8 +374,9 @@ def _live(W, b, starts, local, values, distinct):  # type: ignore[no-untyped-def
 
 
 @compiled
-def _outputs(G, b, starts, local, values, C, db, scratch):  # type: ignore[no-untyped-def]
+def _outputs(G, b, batch, C, db, scratch):  # type: ignore[no-untyped-def]
     """R = ReLU(X G + b) row by row: C += Xᵀ R, db += Σ R; returns Σ R²."""
+    starts, local, values = batch.starts, batch.local, batch.values
     zero = G.dtype.type(0)
     total, row, end = 0.0, 0, len(starts) - 1
     while row < end:
@@ -405,8 +437,9 @@ def _outputs(G, b, starts, local, values, C, db, scratch):  # type: ignore[no-un
 
 
 @compiled
-def _targets(G, b, starts, local, values, distinct, place, low, width, C, db):  # type: ignore[no-untyped-def]
-    """What the targets change where they are not zero: C -= Xᵀ X·1[R > 0], db likewise; returns -2 Σ X R."""
+def _targets(G, b, batch, place, low, width, C, db):  # type: ignore[no-untyped-def]
+    """The part of the targets that are not zero: C -= Xᵀ X·1[R > 0], db likewise; returns -2 Σ X R."""
+    starts, local, values, distinct = batch.starts, batch.local, batch.values, batch.distinct
     total = 0.0
     for row in range(len(starts) - 1):
         for target in range(starts[row], starts[row + 1]):
@@ -425,7 +458,10 @@ def _targets(G, b, starts, local, values, distinct, place, low, width, C, db):  
 
 @compiled
 def _product(A, B, out):  # type: ignore[no-untyped-def]
-    """out = A B.   (P, >= Q), (Q, w) -> (P, w), P and Q multiples of four: sixteen factors in registers, vectors along w"""
+    """out = A B.   (P, >= Q), (Q, w) -> (P, w), P and Q multiples of four
+
+    Sixteen factors are in registers, vectors run along w.
+    """
     out[:] = 0
     for p in range(0, out.shape[0], 4):
         o0, o1, o2, o3 = out[p], out[p + 1], out[p + 2], out[p + 3]
@@ -436,12 +472,8 @@ def _product(A, B, out):  # type: ignore[no-untyped-def]
             a30, a31, a32, a33 = A[p + 3, q], A[p + 3, q + 1], A[p + 3, q + 2], A[p + 3, q + 3]
             b0, b1, b2, b3 = B[q], B[q + 1], B[q + 2], B[q + 3]
             for i in range(out.shape[1]):
-                x0, x1, x2, x3 = (
-                    b0[i],
-                    b1[i],
-                    b2[i],
-                    b3[i],
-                )  # read once: the compiler cannot know that writing to out leaves B alone
+                # read once: the compiler cannot know that writing to out leaves B alone
+                x0, x1, x2, x3 = b0[i], b1[i], b2[i], b3[i]
                 o0[i] += a00 * x0 + a01 * x1 + a02 * x2 + a03 * x3
                 o1[i] += a10 * x0 + a11 * x1 + a12 * x2 + a13 * x3
                 o2[i] += a20 * x0 + a21 * x1 + a22 * x2 + a23 * x3
@@ -450,7 +482,10 @@ def _product(A, B, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
-    """out += A Bᵀ.   (P, w), (Q, w) -> (P, >= Q), P and Q multiples of four: sixteen sums in registers, vectors along w"""
+    """out += A Bᵀ.   (P, w), (Q, w) -> (P, >= Q), P and Q multiples of four
+
+    Sixteen sums are in registers, vectors run along w.
+    """
     zero = A.dtype.type(0)
     for p in range(0, A.shape[0], 4):
         a0, a1, a2, a3 = A[p], A[p + 1], A[p + 2], A[p + 3]
@@ -463,13 +498,8 @@ def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
                 s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
                 s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
                 s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            out[p, q], out[p, q + 1], out[p, q + 2], out[p, q + 3] = (
-                out[p, q] + s00,
-                out[p, q + 1] + s01,
-                out[p, q + 2] + s02,
-                out[p, q + 3] + s03,
-            )
-            p1, p2, p3 = out[p + 1], out[p + 2], out[p + 3]
+            p0, p1, p2, p3 = out[p], out[p + 1], out[p + 2], out[p + 3]
+            p0[q], p0[q + 1], p0[q + 2], p0[q + 3] = p0[q] + s00, p0[q + 1] + s01, p0[q + 2] + s02, p0[q + 3] + s03
             p1[q], p1[q + 1], p1[q + 2], p1[q + 3] = p1[q] + s10, p1[q + 1] + s11, p1[q + 2] + s12, p1[q + 3] + s13
             p2[q], p2[q + 1], p2[q + 2], p2[q + 3] = p2[q] + s20, p2[q + 1] + s21, p2[q + 2] + s22, p2[q + 3] + s23
             p3[q], p3[q + 1], p3[q + 2], p3[q + 3] = p3[q] + s30, p3[q + 1] + s31, p3[q + 2] + s32, p3[q + 3] + s33
@@ -477,7 +507,7 @@ def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count(C):  # type: ignore[no-untyped-def]
-    """Entries that are not zero; row by row in the array's own type, which makes it a vector loop"""
+    """How many entries are not zero, counted row by row in the array's own type, which makes it a vector loop"""
     total, one, zero = 0.0, C.dtype.type(1), C.dtype.type(0)
     for d in range(C.shape[0]):
         row, part = C[d], zero

@@ -1,12 +1,13 @@
 """Thousands of runs at once on a GPU: their batches, gradients and updates in Triton kernels, one step a CUDA graph.
 
-With H = x W J (J = 1, or diag(-1, 1, …) for Minkowski's product; rows: samples with an active feature, the others have h = 0) and R = ReLU(H Wᵀ + b),
-the batch times the loss is
+With H = x W J (J = 1, or diag(-1, 1, …) for Minkowski's product) and R = ReLU(H Wᵀ + b), the batch times the loss is
     Σ R² + Σ_active (x² - 2 x R) + empties · Σ ReLU(b)²
-so the dense part never sees x: G = 2R, dH = G W J, dW = Gᵀ H, db = Σ G, and an active entry (s, i) adds δ = -2x·1[R > 0] to G_si and x·dH_s to dW_i.
-Up to m = 128 two kernels (`cuda_kernels.py`) make a step, and R is never written: `to_samples` holds a tile of H and passes over W, `to_features`
-holds a tile of W, passes over H, then over the entries that fall on its features, and updates. Wider runs go one by one, with G in memory between
-three products.
+where rows of H are the samples with an active feature; the empty ones have h = 0. So the dense part never sees x:
+    G = 2R, dH = G W J, dW = Gᵀ H, db = Σ G
+and an active entry (s, i) adds δ = -2x·1[R > 0] to G_si and x·dH_s to dW_i.
+Up to m = 128 two kernels (`cuda_kernels.py`) make a step, and R is never written. `to_samples` holds a tile of H and
+passes over W. `to_features` holds a tile of W, passes over H, then over the entries that fall on its features, and
+updates. Wider runs go one by one, with G in memory between three products.
 Nothing is added atomically: a run is the same to the last bit in any company and after any resume.
 """
 
@@ -26,16 +27,16 @@ from horosphere.superposition.frequencies import frequencies
 from horosphere.superposition.sampling import Sampler
 from horosphere.superposition.toy import BETA1, BETA2, PRODUCTS, STATE, Schedule, Toy, initial
 
-# What the products read; sums, state and moments are fp32. fp16 runs on the tensor cores and gives the losses of fp32; tf32 is half as fast, cuts
-# where fp16 rounds, and moved them by 0.5 %.
+# What the products read; sums, state and moments are fp32. fp16 runs on the tensor cores and gives the losses of fp32.
+# tf32 is half as fast, cuts where fp16 rounds, and moved the losses by 0.5 %.
 PRECISIONS = {"fp16": torch.float16, "fp32": torch.float32}
 NARROW = 128  # widest m whose tiles stay on the chip
 ROUND = 128  # samples and features are padded to multiples of this: no tile has a ragged end
-BIN = 64  # active entries are sorted by features in bins of so many, the tile that a program holds
+BIN = 64  # features in a bin that active entries are sorted by, and in the tile that a program holds
 CHUNK = 128  # columns of W that a program of a wide run updates
 SIGMAS = 10  # a wide run has memory for the mean number of nonempty samples and so many standard deviations
 
-# -- memory --------------------------------------------------------------------------------------------------------------
+# -- memory -----------------------------------------------------------------------------------------------------------
 
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
@@ -57,7 +58,7 @@ def _stream_of(toy: Toy) -> tuple[str, float, int]:
 
 
 def _stream_shapes(streams: int, n: int, slots: int, batch: int) -> Shapes:
-    """Of the batches; `slots` is the most features that a sample can have on, by the tables of the sampler: it cannot be exceeded."""
+    """Shapes of the batches. `slots`: the most features that a sample can have on, by the tables of the sampler."""
     long, short = (streams, slots * batch), (streams, batch)
     entries: Shapes = dict.fromkeys(("index", "entry_row", "entry_feature"), (long, torch.int32))
     entries |= dict.fromkeys(("value", "entry_value"), (long, torch.float32))
@@ -70,7 +71,7 @@ def _stream_shapes(streams: int, n: int, slots: int, batch: int) -> Shapes:
 
 
 def _state_shapes(runs: int, n: int, m: int) -> Shapes:
-    """Features are padded by rows of zeros with b = -1, columns by zeros: they stay what they are in every step."""
+    """Shapes of the state. Features are padded by rows of zeros with b = -1, columns by zeros; no step changes them."""
     matrix, vector = (runs, _up(n, ROUND), _up(m, 16)), (runs, _up(n, ROUND))
     shapes: Shapes = dict.fromkeys(("W", "W_mean", "W_square"), (matrix, torch.float32))
     shapes |= dict.fromkeys(("b", "b_mean", "b_square"), (vector, torch.float32))
@@ -101,14 +102,14 @@ def _wide_shapes(runs: int, n: int, m: int, capacity: int, entries: int, precisi
 
 
 def _capacity(toy: Toy, batch: int) -> int:
-    """Rows that a batch of a wide run has room for: the mean number of samples with an active feature, and SIGMAS deviations."""
+    """Rows that a batch of a wide run has room for: the mean number of nonempty samples, and SIGMAS deviations."""
     p = frequencies(toy.law, toy.n, toy.density)
     empty = 0.0 if p[0] == 1 else float(np.exp(np.log1p(-p).sum()))  # the probability that a sample has none
     return _up(min(batch, math.ceil(batch * (1 - empty) + SIGMAS * math.sqrt(batch * empty * (1 - empty)) + 1)), ROUND)
 
 
 def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = "fp16") -> int:
-    """Bytes of GPU memory that `CudaGroup(runs, schedule, precision=precision)` holds; tables of a few megabytes are not counted."""
+    """Bytes of GPU memory that `CudaGroup(runs, schedule, precision=precision)` holds, without a few MB of tables."""
     samplers = {_stream_of(toy): Sampler(toy.n, toy.law, toy.density, toy.seed) for toy in runs}
     n, batch, slots = runs[0].n, schedule.batch, max(map(_slots, samplers.values()))
     total = _bytes(_stream_shapes(len(samplers), n, slots, batch))
@@ -117,9 +118,8 @@ def memory(runs: Sequence[Toy], schedule: Schedule, precision: str = "fp16") -> 
         if m <= NARROW:
             total += _bytes(_narrow_shapes(len(some), n, m, batch, precision))
         else:
-            total += _bytes(
-                _wide_shapes(len(some), n, m, max(_capacity(toy, batch) for toy in some), slots * batch, precision)
-            )
+            capacity = max(_capacity(toy, batch) for toy in some)
+            total += _bytes(_wide_shapes(len(some), n, m, capacity, slots * batch, precision))
     return total
 
 
@@ -127,7 +127,7 @@ def _slots(sampler: Sampler) -> int:
     return max(1, len(sampler.always) + len(sampler.count_bounds))
 
 
-# -- the group -----------------------------------------------------------------------------------------------------------
+# -- the group --------------------------------------------------------------------------------------------------------
 
 
 class _Streams:
@@ -148,27 +148,30 @@ class _Streams:
         def column(values: list[int], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=step.device)
 
-        self.seed = column([sampler.key[0] | sampler.key[1] << 32 for sampler in samplers], torch.int64)
-        self.always = column([len(sampler.always) for sampler in samplers], torch.int32)
-        self.bounds = column([len(sampler.feature_bounds) for sampler in samplers], torch.int32)
-        self.count_bounds = table([sampler.count_bounds for sampler in samplers], max(1, self.events))
-        self.feature_bounds = table([sampler.feature_bounds for sampler in samplers], n)
+        self.tables = kernels.Tables(
+            seed=column([sampler.key[0] | sampler.key[1] << 32 for sampler in samplers], torch.int64),
+            count_bounds=table([sampler.count_bounds for sampler in samplers], max(1, self.events)),
+            feature_bounds=table([sampler.feature_bounds for sampler in samplers], n),
+            always=column([len(sampler.always) for sampler in samplers], torch.int32),
+            bounds=column([len(sampler.feature_bounds) for sampler in samplers], torch.int32),
+        )
         self.n = n
-        self.at = _allocated(_stream_shapes(self.size, n, self.slots, self.batch), step.device)
+        at = self.at = _allocated(_stream_shapes(self.size, n, self.slots, self.batch), step.device)
+        self.samples = kernels.Samples(at["order"], at["rows"], at["count"], at["index"], at["value"])
+        self.entries = kernels.Entries(at["start"], at["entry_row"], at["entry_feature"], at["entry_value"])
 
     def fill(self) -> None:
         at, bins = self.at, self.N // BIN
         draws = int(triton.next_power_of_2(max(1, self.events)))
         samples = max(1, 2048 // draws)
+        sizes = (self.n, self.slots, self.events, samples, draws, self.halvings)
         kernels.sample[(self.size * triton.cdiv(self.batch, samples),)](
-            self.seed, self.count_bounds, self.feature_bounds, self.always, self.bounds, self.step, at["index"], at["value"], at["count"], self.batch,
-            self.n, self.slots, self.events, samples, draws, self.halvings,
-        )  # fmt: skip
+            self.tables, self.step, self.samples, self.batch, *sizes
+        )
         kernels.compact[(self.size,)](at["count"], at["order"], at["row"], at["rows"], at["widest"], self.batch, 1024)
         kernels.bin[(self.size * bins,)](
-            at["index"], at["value"], at["row"], at["widest"], at["start"], at["entry_row"], at["entry_feature"], at["entry_value"], self.batch,
-            bins, self.slots, BIN, 1024,
-        )  # fmt: skip
+            at["index"], at["value"], at["row"], at["widest"], self.entries, self.batch, bins, self.slots, BIN, 1024
+        )
 
 
 class _Runs(ABC):
@@ -180,6 +183,7 @@ class _Runs(ABC):
         self.members, self.streams, self.table, self.precision = members, streams, table, precision
         self.n, self.m, self.sign = runs[0].n, runs[0].m, PRODUCTS[runs[0].readout]
         self.N, self.M = _up(self.n, ROUND), _up(self.m, 16)
+        self.shape = kernels.Shape(self.N, self.M, streams.slots)
         self.input_precision = "ieee" if precision == "fp32" else "tf32"
         self.at = _allocated(shapes, table.device)
         self.operand = self.at.get("operand", self.at["W"])
@@ -209,6 +213,8 @@ class _Runs(ABC):
 
 
 class _Narrow(_Runs):
+    """Runs up to m = NARROW, all at once."""
+
     def __init__(
         self,
         runs: Sequence[Toy],
@@ -218,38 +224,33 @@ class _Narrow(_Runs):
         table: Tensor,
         precision: str,
     ):
-        super().__init__(
-            runs,
-            members,
-            streams,
-            table,
-            precision,
-            _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision),
-        )
+        shapes = _narrow_shapes(len(runs), runs[0].n, runs[0].m, streams.batch, precision)
+        super().__init__(runs, members, streams, table, precision, shapes)
         self.places = torch.tensor(places, dtype=torch.int32, device=table.device)
-        self.width = max(16, int(triton.next_power_of_2(self.m)))
+        width = max(16, int(triton.next_power_of_2(self.m)))
         # the best of a dozen at every width on an H200; without tensor cores (fp32) operands live in registers
-        self.steps, self.stages = (32, 1) if precision == "fp32" else (32 if self.width == NARROW else 64, 3)
+        steps, stages = (32, 1) if precision == "fp32" else (32 if width == NARROW else 64, 3)
+        self.tiling = kernels.Tiling(self.input_precision, width, BIN, steps, stages)
 
     def advance(self) -> None:
-        at, of = self.at, self.streams.at
-        rows, runs, how = (
-            _up(self.streams.batch, ROUND),
-            len(self.places),
-            (self.input_precision, self.width, BIN, self.steps, self.stages),
-        )
+        at, streams, operand, runs = self.at, self.streams, self.operand, len(self.places)
+        batch, rows = streams.batch, _up(streams.batch, ROUND)
+        W, b, H, dH = at["W"], at["b"], at["H"], at["dH"]
         kernels.to_samples[(runs * (rows // BIN),)](
-            self.places, of["order"], of["rows"], of["count"], of["index"], of["value"], at["W"], self.operand, at["b"], at["H"], at["dH"],
-            self.streams.batch, self.N, self.M, rows, self.streams.slots, self.sign, *how,
-        )  # fmt: skip
+            self.places, streams.samples, W, operand, b, H, dH, batch, self.shape, rows, self.sign, self.tiling
+        )
+        moments = (at["W_mean"], at["W_square"], at["b_mean"], at["b_square"])
+        weights = kernels.Weights(W, operand, b, *moments, at["loss"])
+        pace = kernels.Pace(self.rates, self.table, streams.step)
+        constants = (self.shape, rows, "operand" in at, self.tiling, 32)
         kernels.to_features[(runs * (self.N // BIN),)](
-            self.places, of["rows"], of["start"], of["entry_row"], of["entry_feature"], of["entry_value"], at["H"], at["dH"], at["W"], self.operand,
-            at["b"], at["W_mean"], at["W_square"], at["b_mean"], at["b_square"], at["loss"], self.rates, self.table, self.streams.step,
-            self.streams.batch, self.N, self.M, rows, self.streams.slots, "operand" in at, *how, 32,
-        )  # fmt: skip
+            self.places, streams.samples.rows, streams.entries, H, dH, weights, pace, batch, *constants
+        )
 
 
 class _Wide(_Runs):
+    """Wider runs, one after the other."""
+
     def __init__(
         self,
         runs: Sequence[Toy],
@@ -261,43 +262,45 @@ class _Wide(_Runs):
         overflow: Tensor,
     ):
         self.capacities = [_capacity(toy, streams.batch) for toy in runs]
-        entries = streams.slots * streams.batch
-        shapes = _wide_shapes(len(runs), runs[0].n, runs[0].m, max(self.capacities), entries, precision)
+        self.places, self.overflow, self.entry_slots = places, overflow, streams.slots * streams.batch
+        shapes = _wide_shapes(len(runs), runs[0].n, runs[0].m, max(self.capacities), self.entry_slots, precision)
         super().__init__(runs, members, streams, table, precision, shapes)
-        self.places, self.overflow, self.entries = places, overflow, entries
 
     def advance(self) -> None:
         for k, (stream, capacity) in enumerate(zip(self.places, self.capacities, strict=True)):
             self._advance_one(k, stream, capacity)
 
     def _advance_one(self, k: int, stream: int, capacity: int) -> None:
-        at, of, batch, slots = self.at, self.streams.at, self.streams.batch, self.streams.slots
+        at, batch, shape = self.at, self.streams.batch, self.shape
+        samples, entries = self.streams.samples, self.streams.entries
         W, operand, b = at["W"][k], self.operand[k], at["b"][k]
         H, G, dH = at["H"][:capacity], at["G"][:capacity], at["dH"][:capacity]
         chunks = triton.cdiv(self.M, CHUNK)
         kernels.encode[(capacity // 32, chunks)](
-            of["order"], of["rows"], of["count"], of["index"], of["value"], W, H, self.overflow, stream, batch, capacity, self.M, slots, self.sign,
-            32, CHUNK,
-        )  # fmt: skip
+            samples, W, H, self.overflow, stream, batch, capacity, shape, self.sign, 32, CHUNK
+        )
         tile, step, warps = (64, 32, 4) if self.precision == "fp32" else (ROUND, 128 // H.element_size(), 8)
+        shares = (at["db_share"], at["loss_share"])
+        sizes = (stream, capacity // tile, shape, self.input_precision, tile, step, 8)
         kernels.outputs[(capacity // tile * (self.N // tile),)](
-            H, operand, b, of["rows"], G, at["db_share"], at["loss_share"], stream, capacity // tile, self.N, self.M, self.input_precision,
-            tile, step, 8, num_warps=warps, num_stages=3,
-        )  # fmt: skip
-        entries = (of["start"], of["entry_row"], of["entry_feature"], of["entry_value"])
-        kernels.scatter[(triton.cdiv(self.entries, 256),)](
-            *entries, G, at["seen"], stream, batch, capacity, self.N, slots, self.N // BIN, 256
+            H, operand, b, samples.rows, G, *shares, *sizes, num_warps=warps, num_stages=3
+        )
+        kernels.scatter[(triton.cdiv(self.entry_slots, 256),)](
+            entries, G, at["seen"], stream, batch, capacity, shape, self.N // BIN, 256
         )
         _product(G, operand, dH)
         if self.sign < 0:
             dH[:, 0].neg_()
         _product(G.T, H, at["dW"])
         torch.linalg.vector_norm(W, dim=1, out=at["length"])
+        products = kernels.Products(at["seen"], dH, at["dW"], *shares, at["length"])
+        moments = (at["W_mean"][k], at["W_square"][k], at["b_mean"][k], at["b_square"][k])
+        weights = kernels.Weights(W, operand, b, *moments, at["loss"][k])
+        pace = kernels.Pace(self.rates[k], self.table, self.streams.step)
+        constants = (shape, BIN, "operand" in at, self.input_precision, tile, CHUNK, 32)
         kernels.finish[(self.N // BIN, chunks)](
-            of["rows"], *entries, at["seen"], dH, at["dW"], at["db_share"], at["loss_share"], at["length"], W, operand, b, at["W_mean"][k],
-            at["W_square"][k], at["b_mean"][k], at["b_square"][k], at["loss"][k], self.rates[k], self.table, self.streams.step, stream, batch,
-            capacity, self.N, self.M, slots, BIN, "operand" in at, self.input_precision, tile, CHUNK, 32, num_warps=8,
-        )  # fmt: skip
+            samples.rows, entries, products, weights, pace, stream, batch, capacity, *constants, num_warps=8
+        )
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -327,7 +330,10 @@ def _on(device: torch.device) -> Iterator[None]:
 
 
 class CudaGroup:
-    """Runs of one n and one read-out, a product, trained together: those of one (law, density, seed) share batches, those of one m kernels."""
+    """Runs of one n and one read-out, a product, trained together.
+
+    Runs of one (law, density, seed) share their batches, those of one m their kernels.
+    """
 
     def __init__(self, runs: Sequence[Toy], schedule: Schedule, device: str = "cuda", precision: str = "fp16"):
         if precision not in PRECISIONS:
@@ -350,9 +356,7 @@ class CudaGroup:
         self._parts: list[_Runs] = []
         for m in sorted({toy.m for toy in runs}):
             members = [index for index, toy in enumerate(runs) if toy.m == m]
-            members.sort(
-                key=lambda index: streams[_stream_of(runs[index])]
-            )  # neighbours share a batch, and find it in the cache
+            members.sort(key=lambda index: streams[_stream_of(runs[index])])  # neighbours share a batch, in the cache
             some, places = [runs[index] for index in members], [streams[_stream_of(runs[index])] for index in members]
             if m <= NARROW:
                 part: _Runs = _Narrow(some, members, places, self._streams, table, precision)
@@ -384,7 +388,7 @@ class CudaGroup:
         self._step.add_(1)
 
     def losses(self) -> Tensor:
-        """(R,) mean training loss per sample, summed over features, since last asked"""
+        """Mean training loss per sample, summed over features, since last asked.   -> (R,)"""
         mean = self._summed() / max(self._counted, 1)
         for part in self._parts:
             part.at["loss"].zero_()
@@ -392,10 +396,11 @@ class CudaGroup:
         return mean
 
     def _summed(self) -> Tensor:
-        """(R,) loss per sample, added up over the steps since last asked"""
+        """Loss per sample, added up over the steps since last asked.   -> (R,)"""
         if self._overflow.item():
             raise RuntimeError(
-                f"a batch had more nonempty samples than the mean and {SIGMAS} standard deviations: its last ones were lost"
+                f"a batch had more nonempty samples than the mean and {SIGMAS} standard deviations: "
+                "its last ones were lost"
             )
         sums = torch.zeros(len(self.runs), dtype=torch.float64)
         for part in self._parts:
@@ -403,16 +408,16 @@ class CudaGroup:
         return sums
 
     def state(self) -> dict[str, Tensor]:
-        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and what is summed for `losses`, on the CPU: as on other backends"""
-        found = {"step": torch.tensor(self.step), "summed": self._summed(), "counted": torch.tensor(self._counted)}
+        """W.i (n, m), b.i (n,) and their Adam moments of run i, the step, and the sums behind `losses`, on the CPU"""
+        state = {"step": torch.tensor(self.step), "summed": self._summed(), "counted": torch.tensor(self._counted)}
         for part in self._parts:
             for name in STATE:
                 stack = part.own(part.at[name]).cpu()
-                found |= {
+                state |= {
                     f"{name}.{member}": stack[k].clone(memory_format=torch.contiguous_format)
                     for k, member in enumerate(part.members)
                 }
-        return found
+        return state
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Continue exactly where `state` was taken."""

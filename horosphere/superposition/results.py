@@ -77,7 +77,7 @@ def _value(name: str, text: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """All widths and seeds of one setting."""
+    """All widths and seeds of one setting, as `settings` gathers them."""
 
     n: int
     law: str

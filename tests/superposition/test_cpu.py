@@ -17,25 +17,12 @@ SHIFTS = {"half of the outputs are on": 0.0, "few are": -1.5, "none can be": -50
 
 def fast_gradient(W, b, batches, readout):
     """Loss, dW (n, m), db of the compiled kernels in the dtype of W"""
-    _, starts, local, values, _, distinct = cpu._sort(
-        batches.n, batches.rows, batches.starts, batches.features, batches.values
-    )
+    plan = cpu._sort(batches.n, batches.rows, batches.starts, batches.features, batches.values)
     columns = W.T.contiguous().numpy()
     dW, db = np.empty_like(columns), np.empty_like(b.numpy())
-    room = cpu._room(columns, len(distinct))
-    value = cpu._gradient(
-        columns,
-        b.numpy(),
-        starts,
-        local,
-        values.astype(columns.dtype),
-        distinct,
-        PRODUCTS[readout],
-        batches.size,
-        dW,
-        db,
-        room,
-    )
+    batch = cpu.Batch(plan.starts, plan.local, plan.values.astype(columns.dtype), plan.distinct, batches.size)
+    room = cpu._room(columns, len(plan.distinct))
+    value = cpu._gradient(columns, b.numpy(), batch, PRODUCTS[readout], dW, db, room)
     return torch.tensor(value, dtype=W.dtype), torch.from_numpy(dW.T.copy()), torch.from_numpy(db)
 
 
