@@ -41,7 +41,7 @@ def test_importing_the_geometry_takes_torch_and_little_more():
 
 
 def test_training_and_measuring_need_no_pictures():
-    taken = heavy_after("import horosphere.train.compare, horosphere.measure, horosphere.models, horosphere.plots")
+    taken = heavy_after("import horosphere.study.compare, horosphere.tasks.nodes, horosphere.measure, horosphere.plots")
     assert not taken & {"matplotlib", "networkx", "rich"}
 
 

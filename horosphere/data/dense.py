@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from horosphere.data.images import COLOURS, EXTENSIONS, HELD_OUT, VALID
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 
 if TYPE_CHECKING:
@@ -271,10 +271,10 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
         if unknown is not None:
             raise LookupError(f"category {unknown}, which it does not list")
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({_line(error)})") from error
+        raise UserError(f"{file}: cannot be read ({one_line(error)})") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{file}: no COCO file ({type(error).__name__}: {_line(error)}); it has images, annotations and categories"
+            f"{file}: no COCO file ({type(error).__name__}: {one_line(error)}); it has images, annotations and categories"
         ) from error
     if not images:
         raise UserError(f"{file}: no images in it")
@@ -313,7 +313,7 @@ def _drawn(note: dict[str, Any], shape: tuple[int, int], masks: Any, file: Path)
         mask = masks.decode(given).astype(bool)
     except Exception as error:  # whatever the library runs into
         raise UserError(
-            f"{file}: annotation {note.get('id')} has no mask that can be drawn ({_line(error)}); mend or remove it"
+            f"{file}: annotation {note.get('id')} has no mask that can be drawn ({one_line(error)}); mend or remove it"
         ) from error
     if mask.shape != shape:
         raise UserError(
@@ -438,8 +438,4 @@ def _decoded(file: Path, what: str) -> Image:
             picture.load()
             return picture.copy()
     except Exception as error:  # what decoders raise for a broken file is anyone's guess
-        raise UserError(f"{file}: no readable {what} ({_line(error)}); repair or remove it") from error
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:120]
+        raise UserError(f"{file}: no readable {what} ({one_line(error)}); repair or remove it") from error

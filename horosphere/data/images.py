@@ -21,7 +21,7 @@ from torch import Tensor
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.classes import ClassTree
 from horosphere.data.hub import dataset_name
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class LazyPictures:
             raise
         except Exception as error:  # what decoders raise for a broken file is anyone's guess
             raise UserError(
-                f"{self.name(number)}: no readable picture ({_line(error)}); repair or remove it"
+                f"{self.name(number)}: no readable picture ({one_line(error)}); repair or remove it"
             ) from error
         top, left, height, width = crop(picture.height, picture.width, draws)
         top, left, bottom, right = round(top), round(left), round(top + height), round(left + width)
@@ -369,7 +369,7 @@ def _arrays(path: Path) -> _Found:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: no readable .npz ({_line(error)}); make or download it again") from error
+        raise UserError(f"{path}: no readable .npz ({one_line(error)}); make or download it again") from error
     parts = {}
     for part, names in (("train", ("train_images", "x_train")), ("test", ("test_images", "x_test"))):
         images = next((name for name in names if name in arrays), None)
@@ -440,7 +440,7 @@ def _torchvision(source: str, download: bool) -> _Found:
         train, valid = (getattr(datasets, name)(str(root), **{key: value}, **fetch) for value in values)
     except Exception as error:  # each set complains in its own way about files that are not there
         how = "put its files there" if not fetch else "pass download=true to fetch it, or name its folder"
-        raise UserError(f"{source}: cannot be opened in {root} ({_line(error)}); {how}") from error
+        raise UserError(f"{source}: cannot be opened in {root} ({one_line(error)}); {how}") from error
     sets = [_torchvision_set(part, source) for part in (train, valid)]
     classes = getattr(train, "classes", range(1 + int(sets[0].labels.max())))
     return _Found(sets[0], sets[1], [str(c[0] if isinstance(c, tuple) else c) for c in classes])
@@ -469,7 +469,7 @@ def _hugging_face(source: str) -> _Found:
     try:
         splits = load_dataset(name, config or None)
     except Exception as error:  # the library raises whatever it runs into: names, connections, files
-        raise UserError(f"{source}: cannot be read ({_line(error)}). Check the name and the connection.") from error
+        raise UserError(f"{source}: cannot be read ({one_line(error)}). Check the name and the connection.") from error
     split = split or "train"
     if split not in splits:
         raise UserError(f"{source}: no split {split}; there are {', '.join(splits)}")
@@ -492,10 +492,3 @@ def _hugging_face(source: str) -> _Found:
 
     held = next((key for key in VALID if key in splits and key != split), None)
     return _Found(part(splits[split]), None if held is None else part(splits[held]), list(features[label].names))
-
-
-# -- small things -----------------------------------------------------------------------------------------------------
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:120]

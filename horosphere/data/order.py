@@ -9,7 +9,7 @@ def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
     """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.   -> (last - first,)
 
     >>> shuffled(3, 0, 6, seed=0).tolist()
-    [2, 0, 1, 2, 1, 0]
+    [2, 0, 1, 2, 0, 1]
     """
     parts = []
     while first < last:

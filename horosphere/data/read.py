@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from horosphere.data.graph import Graph, repeats
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 
 # "": the first line decides; " ": any white space
@@ -62,7 +62,7 @@ def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False)
     except UnicodeDecodeError:
         raise UserError(_not_utf8(path)) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: a broken gzip file ({_line(error)}). Compress or download it again.") from None
+        raise UserError(f"{path}: a broken gzip file ({one_line(error)}). Compress or download it again.") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
 
@@ -211,7 +211,7 @@ def _json(text: IO[str], path: Path) -> Iterator[Row]:
             else:
                 wanted = 'an object with a "name"' if named else "an object, a list of labels, a label or null"
                 raise UserError(
-                    f"{path}: {_line(json.dumps(item))} stands where {wanted} should. Write labels as strings."
+                    f"{path}: {one_line(json.dumps(item))} stands where {wanted} should. Write labels as strings."
                 )
 
     try:
@@ -245,7 +245,7 @@ def _networkx(file: IO[Any], path: Path, kind: str, directed: bool) -> Iterator[
     except (EOFError, OSError, zlib.error):
         raise
     except Exception as error:  # its parsers raise whatever they run into
-        raise UserError(f"{path}: no valid {kind[1:]} ({_line(error)}). Correct it, or export it again.") from None
+        raise UserError(f"{path}: no valid {kind[1:]} ({one_line(error)}). Correct it, or export it again.") from None
     if directed and not graph.is_directed():
         raise UserError(f"{path}: an undirected graph, not a hierarchy. Pass --graph to read it as one.")
     name = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
@@ -287,7 +287,3 @@ def _clean(label: str) -> str:
 
 def _at(path: Path, line: int) -> str:
     return f"{path} line {line}" if line else str(path)
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:80]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from horosphere.data.hub import dataset_name
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
@@ -125,7 +125,7 @@ def _documents_in(path: Path, field: str) -> Iterator[str]:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=stored)) if path.suffix.lower() == ".gz" else stored
             yield from _plain(file, path) if _kind(path) in PLAIN else _json_lines(file, path, field)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: a broken gzip file ({_line(error)}). Compress or download it again.") from None
+        raise UserError(f"{path}: a broken gzip file ({one_line(error)}). Compress or download it again.") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
 
@@ -171,21 +171,21 @@ def _json_lines(file: IO[bytes], path: Path, field: str) -> Iterator[str]:
             ) from None
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"{path} line {number}: no valid JSON ({_line(error)}). Put one object on each line."
+                f"{path} line {number}: no valid JSON ({one_line(error)}). Put one object on each line."
             ) from None
         done += len(line)
 
 
 def _text_of(row: Any, field: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise UserError(f'{where}: {_line(json.dumps(row))} is no object. Write {{"{field}": "the text"}}.')
+        raise UserError(f'{where}: {one_line(json.dumps(row))} is no object. Write {{"{field}": "the text"}}.')
     if field not in row:
         there = ", ".join(map(str, row)) or "nothing"
-        raise UserError(f'{where}: no field "{field}"; there is {_line(there)}. Choose the one that holds the text.')
+        raise UserError(f'{where}: no field "{field}"; there is {one_line(there)}. Choose the one that holds the text.')
     text = row[field]
     if not isinstance(text, str):
         raise UserError(
-            f'{where}: the field "{field}" is {_line(json.dumps(text, default=str))}, not text. '
+            f'{where}: the field "{field}" is {one_line(json.dumps(text, default=str))}, not text. '
             "Choose a field of text, or remove the row."
         )
     try:
@@ -205,10 +205,6 @@ def _name(file: Path, source: str) -> str:
     return file.relative_to(source).as_posix() if file != Path(source) else file.name
 
 
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:80]
-
-
 # -- other sources ----------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +219,7 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
         raise
     except Exception as error:  # the library raises whatever it runs into: names, splits, connections, files
         raise UserError(
-            f"{source}: cannot be read ({_line(error)}). Check the name, the split and the connection."
+            f"{source}: cannot be read ({one_line(error)}). Check the name, the split and the connection."
         ) from error
 
 

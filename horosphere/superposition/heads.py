@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.geometry import Euclidean
 from horosphere.runs import RUN, Run
@@ -117,7 +117,7 @@ def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(name.removeprefix(HUB))
         except Exception as error:  # the library raises whatever it runs into: names, files, connections
             raise UserError(
-                f"{name}: its tokenizer cannot be read ({_line(error)}). Check the name and the connection."
+                f"{name}: its tokenizer cannot be read ({one_line(error)}). Check the name and the connection."
             ) from error
     else:
         tokenizer = load_tokenizer(name)
@@ -202,7 +202,7 @@ def _hub(model: str) -> Fetch:
             if isinstance(error, EntryNotFoundError) and not offline:
                 return None
             raise UserError(
-                f"{model}: {name} cannot be fetched ({_line(error)}). "
+                f"{model}: {name} cannot be fetched ({one_line(error)}). "
                 "Check the name, your access to it and the connection."
             ) from error
 
@@ -247,7 +247,7 @@ def _handle(file: Path) -> Any:
     try:
         return safe_open(file, framework="pt")
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{file}: a damaged file ({_line(error)}). Copy or fetch the model again.") from error
+        raise UserError(f"{file}: a damaged file ({one_line(error)}). Copy or fetch the model again.") from error
 
 
 def _ties(config: dict[str, Any]) -> bool:
@@ -288,7 +288,7 @@ def _vocabulary(files: _Files) -> int | None:
             return max(ids + [token["id"] for token in content.get("added_tokens", [])]) + 1
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
-                f"{file}: a damaged tokenizer ({_line(error)}). Save it again with save_pretrained."
+                f"{file}: a damaged tokenizer ({one_line(error)}). Save it again with save_pretrained."
             ) from error
     size = _setting(files.config, "vocab_size")
     return size if isinstance(size, int) and size > 0 else None
@@ -300,12 +300,8 @@ def _json(file: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file}: a damaged file ({_line(error)}). Save or fetch the model again.") from error
+        raise UserError(f"{file}: a damaged file ({one_line(error)}). Save or fetch the model again.") from error
     return content
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split())[:100] or type(error).__name__
 
 
 # -- how its rows share the space -------------------------------------------------------------------------------------

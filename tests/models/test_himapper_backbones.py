@@ -107,14 +107,23 @@ def test_tokens_become_a_map_row_by_row_without_cls(build, monkeypatch):
     assert build is timm_vit or (v == 0).all()  # timm's head norms it
 
 
-@pytest.mark.parametrize("name", ["resnet50", "vgg11", "densenet121"])
-def test_names_need_a_library_and_models_a_pooled_map(name):
-    with pytest.raises(UserError, match=f"timm:resnet50, torchvision:resnet50|{name}"):
-        HiMapper(name, 5)
+@pytest.mark.parametrize("name", ["vgg11", "densenet121"])
+def test_models_need_a_pooled_map(name):
     models = pytest.importorskip("torchvision.models")
-    if name != "resnet50":
-        with torch.device("meta"), pytest.raises(UserError, match=r"features\(x\)"):
-            HiMapper(models.get_model(name), 5)
+    with torch.device("meta"):
+        for model in (name, models.get_model(name)):
+            with pytest.raises(UserError, match=r"features\(x\)"):
+                HiMapper(model, 5)
+
+
+def test_a_name_without_a_library_is_torchvisions():
+    pytest.importorskip("torchvision")
+    with torch.device("meta"):
+        assert HiMapper("resnet18", 5).backbone.width == 512
+    with pytest.raises(UserError, match="torchvision knows no model resnet5O: did you mean"):
+        HiMapper("resnet5O", 5)
+    with pytest.raises(UserError, match="say whose it is, as in timm:resnet50"):
+        HiMapper("mine:resnet50", 5)
 
 
 @pytest.mark.parametrize(

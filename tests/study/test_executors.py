@@ -14,7 +14,7 @@ from horosphere.study.executors import executor
 from horosphere.study.jobs import Job, run_all
 from tests.tasks.tiny import NODES, write_tree
 
-STEPS = 400
+STEPS = 1500
 WORDS = (
     "train",
     "embedding",
@@ -43,7 +43,7 @@ def straight(tmp_path):
 
 def training_of(folder):
     """The process that trains into a folder, once it has saved something."""
-    for _ in range(1200):
+    for _ in range(6000):
         if steps_done(folder) >= 40:
             for status in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
