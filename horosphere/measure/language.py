@@ -19,6 +19,7 @@ from horosphere.geometry import Euclidean, Manifold
 from horosphere.measure.ricci import Ricci, point_ricci
 from horosphere.measure.tokens import ExpertLoad, TokenRadius, attention_distance, expert_load, token_radius
 from horosphere.nn import MixtureOfExperts, Router
+from horosphere.nn.eager import eager
 from horosphere.progress import Update
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
     watch, back, done = _Watch(), torch.zeros(len(blocks), heads), 0
     with (
         evaluating(model),
-        torch.compiler.set_stance("force_eager"),
+        eager(),
         _decisions([m.gate for m in mixtures.values()]) as counts,
     ):
         for part in tokens.split(max(1, ENTRIES // (heads * tokens.shape[1] ** 2))):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold
+from horosphere.measure.ranks import rank_correlation
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,12 @@ def depth_correlation(points: Tensor, manifold: Manifold, depth: np.ndarray | Te
     >>> round(depth_correlation(torch.tensor([[0.0], [1.0], [-3.0]]), Euclidean(), np.array([0, 1, 2])), 3)
     1.0
     """
-    from scipy.stats import spearmanr
-
     depth, r = _labels(depth, points), _radii(points, manifold)
     if np.ptp(depth) == 0 or np.ptp(r) == 0:
         raise UserError(
             "all nodes have the same depth or the same radius: a correlation needs two different ones of each."
         )
-    return float(spearmanr(depth, r).statistic)
+    return rank_correlation(depth, r)
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold
+from horosphere.measure.ranks import rank_correlation, ranks
 
 ROWS = 4096  # tokens at once: 134 MB in float64 for vectors of 4096
 BINS = 10
@@ -68,8 +69,6 @@ def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor
     >>> round(radius.correlation, 3), radius.examples(["the", "cat", "lynx"], n=1)
     (-1.0, (['the'], ['lynx']))
     """
-    from scipy.stats import rankdata, spearmanr
-
     counts = torch.as_tensor(counts).cpu().numpy()
     if counts.shape != (len(points),):
         raise UserError(
@@ -82,9 +81,9 @@ def token_radius(points: Tensor, manifold: Manifold, counts: np.ndarray | Tensor
             "the tokens seen all have the same count or the same radius: "
             "a correlation needs two different ones of each."
         )
-    bin_of = ((rankdata(count) - 0.5) * BINS / len(count)).astype(int)
+    bin_of = ((ranks(count) - 0.5) * BINS / len(count)).astype(int)
     bins = [_frequency_bin(seen[bin_of == i], count[bin_of == i]) for i in np.unique(bin_of)]
-    return TokenRadius(radius, counts, float(spearmanr(count, seen).statistic), bins)
+    return TokenRadius(radius, counts, rank_correlation(count, seen), bins)
 
 
 def _frequency_bin(radius: np.ndarray, counts: np.ndarray) -> FrequencyBin:

@@ -89,8 +89,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """A process of `horosphere` that does not outlive this one, however that ends."""
     words = [sys.executable, "-m", "horosphere", *command]
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": errors}
-    return subprocess.Popen(words, **pipes, env=env, cwd=cwd, preexec_fn=_die_with_parent)
+    return subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=errors, env=env, cwd=cwd, preexec_fn=_die_with_parent
+    )
 
 
 def _die_with_parent() -> None:

@@ -28,6 +28,7 @@ from horosphere.files import write_whole
 from horosphere.models.backbones import HCFORMER, adapt, create_backbone
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
+from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import Count, Positive
 from horosphere.tasks.pictures import CLASSES, for_cuda, laid_out, require_one_source
@@ -234,7 +235,7 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
             stacked = torch.from_numpy(np.stack([pictures[p][0] for p in places]))
             images = on_device(stacked, world.device).permute(0, 3, 1, 2)
             # each size of pictures would be compiled anew
-            with torch.compiler.set_stance("force_eager"):
+            with eager():
                 logits = model(laid_out(normalise(images))).float()
             for answer, place in zip(logits, places, strict=True):
                 if chunk[place] < len(held):

@@ -25,6 +25,7 @@ from horosphere.files import write_whole
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier
 from horosphere.models.himapper import HiMapper, HiMapperConfig
+from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Count, Decay
 from horosphere.train.averages import Averaged
@@ -256,7 +257,7 @@ def evaluate_pictures(
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
         # to compile every block once more takes longer than to do without
-        with torch.compiler.set_stance("force_eager"):
+        with eager():
             logits = model(laid_out(normalise(images))).float()
         best = logits.topk(min(5, logits.shape[1])).indices
         right = best == truth[:, None]

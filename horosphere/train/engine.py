@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from horosphere import runs
 from horosphere.errors import UserError
+from horosphere.nn.eager import eager
 from horosphere.optim.schedules import share_of_peak
 from horosphere.progress import progress
 from horosphere.runs import CHECKPOINTS, About
@@ -274,8 +275,7 @@ class _Loop:
         if evaluate:
             self._evaluate(done, last, save and not last and self.world.size == 1)
         if sample:
-            # each length of a text would be compiled anew
-            with self._at_rest(), torch.compiler.set_stance("force_eager"):
+            with self._at_rest(), eager():  # each length of a text would be compiled anew
                 text = self.task.sample(self.model)
             if text:
                 self._write({"step": done, "sample": text})
@@ -307,7 +307,12 @@ class _Loop:
             print(text, file=sys.stderr, flush=True)
 
     def _seed(self, step: int, rank: int) -> None:
-        torch.manual_seed(((self.engine.seed * 1_000_003 + step) * 65_537 + rank) % 2**63)
+        """Of the CPU's generator and the accelerator's own. torch.manual_seed would ask for those of accelerators that are not
+        there, and keep a traceback of each such question for the day they are."""
+        seed = ((self.engine.seed * 1_000_003 + step) * 65_537 + rank) % 2**63
+        torch.default_generator.manual_seed(seed)
+        if self.world.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _to_device(self, t: Tensor) -> Tensor:
         pinned = t.pin_memory() if self.world.device.type == "cuda" and t.device.type == "cpu" else t
