@@ -1,6 +1,6 @@
-"""The one table of names: tasks, models, comparisons. It answers `horosphere list`, `--help`, near misses, and "whose is this?".
+"""The one table of names: tasks, models, comparisons. It answers `list`, `--help`, near misses and "whose is this?".
 
-What an entry stands for is given as text, "module:name", and imported when it is asked for: this file imports nothing heavy.
+What an entry stands for is text, "module:name", imported when it is asked for: this file imports nothing heavy.
 An installed package adds entries of its own by an entry point of the group "horosphere" that names a `Plugin`.
 """
 
@@ -11,10 +11,12 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from horosphere.described import Setting, describe
 from horosphere.errors import UserError, choices
 
 LORENTZ, FLAT = "lorentz", "euclidean"
 BOTH = (LORENTZ, FLAT)
+ENGINE = "horosphere.train.config:EngineConfig"
 Named = TypeVar("Named", bound="Task | Model | Comparison")
 
 
@@ -277,13 +279,28 @@ def model(name: str, task: str, setting: str = "model") -> Model:
     library = f"{name.partition(':')[0]}:" if ":" in name else name
     entry = known.get(library)
     if entry is None:
-        raise UserError(
-            f"{setting}={name}: there is no such model; {choices(name, (f'{n}NAME' if n[-1] == ':' else n for n in mine))}"
-        )
+        names = [f"{n}NAME" if n.endswith(":") else n for n in mine]
+        raise UserError(f"{setting}={name}: there is no such model; {choices(name, names)}")
     if entry.task != task or entry.asked or name.endswith(":"):
         whose = f"it is asked for by {entry.asked}" if entry.asked else f"a model of the task {entry.task}"
         raise UserError(f"{setting}={name}: {whose}; {task} has {', '.join(mine)}")
     return entry
+
+
+def known_settings(recipe: Mapping[str, Any]) -> dict[str, Setting]:
+    """All settings of a recipe: those of its task, of every training, and of the network it names."""
+    network = str(recipe.get("backbone", recipe.get("model")))
+    entry = models().get(f"{network.partition(':')[0]}:" if ":" in network else network)
+    classes = [task(recipe.get("task")).build, ENGINE, *([entry.settings] if entry and entry.settings else [])]
+    return {name: setting for reference in classes for name, setting in describe(reference).items()}
+
+
+def owners(setting: str) -> list[str]:
+    """Who has a setting of this name: tasks, what they can be asked for in a comparison, and models."""
+    tables = {f"the task {entry.name}": entry.build for entry in tasks().values()}
+    tables |= {f"comparisons of {entry.name}": entry.options for entry in tasks().values() if entry.options}
+    tables |= {entry.title: entry.settings for entry in models().values() if entry.settings}
+    return [owner for owner, reference in tables.items() if setting in describe(reference)]
 
 
 def comparison_of(entry: Model) -> Comparison:

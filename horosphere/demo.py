@@ -1,6 +1,7 @@
-"""`make demo`: a real tree in four geometries, a small language model beside its flat twin, and a page that shows what came out."""
+"""`make demo`: a real tree in four geometries, a small language model beside its flat twin, and a page of both."""
 
 from pathlib import Path
+from typing import Any
 
 from horosphere import catalogue
 from horosphere.errors import UserError
@@ -9,8 +10,9 @@ from horosphere.files import require_new_file
 from horosphere.plots.report import Report
 from horosphere.plots.study_report import add_study
 from horosphere.runs import made_with
-from horosphere.study.compare import compare, examine, plan
+from horosphere.study.compare import Study, compare, examine, plan
 from horosphere.study.executors import Here
+from horosphere.study.table import Results
 
 RUNS = Path("runs") / "demo"
 JOBS = 2
@@ -18,38 +20,35 @@ TREE = ("embedding", ["data=builtin:trove", "dim=5", "epochs=150"], 3)  # recipe
 STEPS = 240
 SIZE = [f"steps={STEPS}", f"eval_every={STEPS // 8}", f"save_every={STEPS}", "num_hidden_layers=3"]
 LANGUAGE = ("helm-mice-tiny", SIZE, 1)
+TREE_SAID = "PyPI's package classifiers, a tree: four geometries in 5 dimensions, 3 seeds each; a minute on two cores."
+TEXT_SAID = "Python's documentation: HELM-MiCE on the hyperboloid and its flat twin; about two minutes on two cores."
 
 
 def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     require_new_file(out, overwrite)
     require("plots")
     require("trove")
-    report = Report("Does curvature pay?", "A tree, and a text, each in hyperbolic and in flat space")
-    print(
-        "PyPI's package classifiers, a tree of some 900 nodes: four geometries, 5 dimensions, 3 seeds each; about a minute on two cores."
-    )
-    _add(report, "A tree: PyPI's package classifiers", "tree", *TREE, overwrite, quiet)
-    print(
-        "\nPython's documentation: HELM-MiCE, which lives on the hyperboloid, and its flat twin; about two minutes on two cores."
-    )
+    print(TREE_SAID)
+    studies = {"A tree: PyPI's package classifiers": _study("tree", *TREE, overwrite, quiet)}
     try:
         require("language")
     except UserError as error:
         print(f"The demo goes on without its language model: {error}")
     else:
-        _add(report, "A text: Python's own documentation", "text", *LANGUAGE, overwrite, quiet)
+        print(f"\n{TEXT_SAID}")
+        studies["A text: Python's own documentation"] = _study("text", *LANGUAGE, overwrite, quiet)
+    answers = [f"{title.partition(':')[0]}: {results.verdict()}" for title, (_, results) in studies.items()]
+    report = Report("Does curvature pay?", " ".join(answers))
+    for title, (study, results) in studies.items():
+        report.section(title)
+        add_study(report, results, examine(study, results), catalogue.tasks()[study.task.kind].drawer)
     report.made_with(made_with())
     report.save(out)
     print(f"report: {out}")
 
 
-def _add(
-    report: Report, title: str, name: str, recipe: str, settings: list[str], seeds: int, overwrite: bool, quiet: bool
-) -> None:
-    """A study, printed and in the page."""
+def _study(name: str, recipe: str, settings: list[str], seeds: int, *how: Any) -> tuple[Study, Results]:
     study = plan(recipe, settings, None, seeds, RUNS / name)
-    results = compare(study, Here(JOBS), "cpu", overwrite, quiet)
+    results = compare(study, Here(JOBS), "cpu", *how)
     print(*results.lines(), sep="\n")
-    report.section(title)
-    report.text(results.verdict())
-    add_study(report, results, examine(study, results), catalogue.tasks()[study.task.kind].drawer)
+    return study, results

@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 def choices(name: object, known: Iterable[str], more: str = "") -> str:
-    """How a message about an unknown name ends: with its near misses, else with all there are, and what `more` there is.
+    """How a message about an unknown name ends: with near misses, else with all there are and what `more` there is.
 
     >>> choices("stepps", ["steps", "lr"]), choices("colour", ["steps", "lr"])
     ('did you mean steps?', 'choose from steps, lr')

@@ -1,6 +1,8 @@
 """Files and folders that are there whole, or not at all."""
 
+import fcntl
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +23,26 @@ def write_whole(path: str | Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
+def write_synced(path: Path, content: bytes) -> None:
+    """On the disk, not only on its way there, when this returns."""
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder, likewise."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> Iterator[Path]:
-    """A folder to fill beside the target; it takes the target's place when the block ends well, and vanishes when it does not."""
+    """A folder to fill beside the target. It takes the target's place when the block ends well, else it vanishes."""
     require_new_folder(path, overwrite, mark)
     path = Path(path).resolve()
     with TemporaryDirectory(dir=_nearest(path.parent), prefix=f".{path.name}.", ignore_cleanup_errors=True) as aside:
@@ -39,6 +58,34 @@ def new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> Ite
             if old.exists():
                 old.rename(path)
             raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """No other process that asks may write to this folder meanwhile. The lock of a process that dies is gone."""
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    while True:
+        stream = path.open("a+")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            owner = stream.read().strip() or "another process"
+            stream.close()
+            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
+        if path.exists() and path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+            break
+        stream.close()  # its last owner removed the file between our opening and our locking it
+    try:
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        stream.close()
 
 
 # -- complaints before the work, not after it, when its result has no place to go -------------------------------------

@@ -1,22 +1,18 @@
 """The folder of a run. Nothing else reads or writes these files:
 
-    run.json        the task, its recipe in sections (task, model, engine), facts about data and model, what it was made with
+    run.json        the task, its recipe in sections (task, model, engine), facts on data and model, what made it
     metrics.jsonl   a line of numbers every so many steps, a line an evaluation, a line a sample
     checkpoints/    step-00001000/, …: what they hold is `train.checkpoint`'s business
 
 Beside them a task keeps what its model needs (a tokenizer, names of classes), and at the end the weights.
 """
 
-import fcntl
 import json
 import os
 import platform
 import re
 import shutil
-import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,34 +103,6 @@ def steps_done(folder: Path) -> int:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """No other process may write to the run of this folder meanwhile. The lock of a process that dies is gone."""
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.with_name(f".{folder.name}.lock")
-    while True:
-        stream = path.open("a+")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            owner = stream.read().strip() or "another process"
-            stream.close()
-            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
-        if path.exists() and path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
-            break
-        stream.close()  # its last owner removed the file between our opening and our locking it
-    try:
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-        stream.flush()
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        stream.close()
-
-
 def require_place(folder: Path, resume: bool, overwrite: bool) -> About | None:
     """Complain before anything is touched. Of a run that is to be resumed, what it was begun with."""
     if resume:
@@ -167,7 +135,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint below a folder, None where there is none yet. Whether it is sound, `train.checkpoint` says."""
+    """The newest checkpoint below a folder; None where there is none yet."""
     return next(reversed(checkpoints(folder)), None)
 
 

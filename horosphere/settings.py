@@ -1,17 +1,13 @@
-"""Settings: text and YAML become typed fields of dataclasses; what is unknown, mistyped or out of range is told in one line.
+"""Settings: text and YAML become typed fields of dataclasses. What is unknown or out of range is told in one line.
 
-A setting stands once, as a field of a dataclass: its type says what it takes (`Count`: whole numbers from 1), the comment beside it is its help.
+A setting stands once, as a field. Its type says what it takes (`Count`: whole numbers from 1), its comment is its help.
 """
 
-import ast
 import dataclasses
-import importlib.util
 import inspect
-import io
 import math
-import tokenize
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -39,7 +35,8 @@ class Range:
         if self.above == 0:
             return "must be positive" + (" and finite" if self.below == math.inf else f" and below {self.below:g}")
         if math.isfinite(self.least) and (math.isfinite(self.most) or math.isfinite(self.below)):
-            return f"goes from {self.least:g} to {'just below ' if self.most > self.below else ''}{min(self.most, self.below):g}"
+            end = f"just below {self.below:g}" if self.below < self.most else f"{self.most:g}"
+            return f"goes from {self.least:g} to {end}"
         return f"must be at least {self.least:g}"
 
 
@@ -93,7 +90,7 @@ def make(cls: type[T], values: dict[str, Any], **more: Any) -> T:
 
 
 def build(cls: type[T], values: dict[str, Any], where: str, **more: Any) -> T:
-    """A dataclass from the values of settings: every name known, every value of its type and range. `where` begins the complaints."""
+    """A dataclass from values of its settings, each known and of its type and range. `where` begins the complaints."""
     return make(cls, assign((cls,), values, where)[0], **more)
 
 
@@ -139,7 +136,7 @@ def _flat_part(kind: Any) -> type | None:
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
-    """The value as its field's type has it, from text (key=value, and what YAML takes for text, like 1e-3) or from YAML."""
+    """The value as its field's type has it, from YAML or from text (key=value; and YAML takes 1e-3 for text)."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
@@ -252,71 +249,3 @@ def _str(value: Any, where: str) -> str:
 
 def _path(value: Any, where: str) -> Path:
     return Path(_of(value, (str, Path), where, "a path"))
-
-
-# -- help, without importing what it is about --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A field as its source has it."""
-
-    name: str
-    kind: str
-    default: str  # "" where there is none
-    help: str
-
-    def value(self, given: Mapping[str, Any]) -> str:
-        """What it is where nobody sets it, as one would write it: a recipe's value, else the default."""
-        if self.name not in given:
-            return self.default.strip("'\"").removeprefix("field(").lower() if self.default not in ("None",) else "none"
-        value = given[self.name]
-        if isinstance(value, (list, tuple)):
-            return ",".join(map(str, value))
-        return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def describe(reference: str) -> list[Setting]:
-    """The settings of the class "module:Class", read from its source: the module, which may take seconds to import, is not imported.
-
-    >>> [setting.name for setting in describe("horosphere.settings:Range")]
-    ['least', 'most', 'above', 'below']
-    """
-    module, _, name = reference.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None, module
-    source = Path(str(spec.origin)).read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    imported = {
-        alias.name: f"{node.module}:{alias.name}"
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    comments = {
-        token.start[0] * (1 if token.line[: token.start[1]].strip() else -1): token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }  # by line; below zero where nothing else stands in it
-    settings: dict[str, Setting] = {}
-    for base in map(ast.unparse, classes[name].bases):
-        base = base.partition("[")[0]
-        if base in classes or imported.get(base, "").startswith("horosphere."):
-            settings |= {s.name: s for s in describe(f"{module}:{base}" if base in classes else imported[base])}
-    apart: set[str] = set()
-    for node in classes[name].body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and getattr(target, "id", "") == "no_settings":
-            apart = {str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)}
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        kind, default = ast.unparse(node.annotation), "" if node.value is None else ast.unparse(node.value)
-        if kind.endswith(", FLAT]"):
-            part = kind.removeprefix("Annotated[").removesuffix(", FLAT]")
-            settings |= {s.name: s for s in describe(f"{module}:{part}" if part in classes else imported[part])}
-        elif not kind.startswith("ClassVar") and "init=False" not in default:
-            # beside the field, or above it
-            help_text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
-            settings[node.target.id] = Setting(node.target.id, kind, default, help_text)
-    return [setting for setting in settings.values() if setting.name not in apart]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
+from horosphere.described import describe
 from horosphere.errors import UserError
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.settings import (
@@ -18,7 +19,6 @@ from horosphere.settings import (
     Share,
     build,
     check,
-    describe,
     make,
     settings_of,
     values_of,
@@ -301,7 +301,7 @@ def test_fields_of_a_flat_part_stand_beside_those_of_its_owner():
 
 
 def test_help_is_read_from_the_source():
-    described = {setting.name: setting for setting in describe(f"{__name__}:Owner")}
+    described = describe(f"{__name__}:Owner")
     assert list(described) == list(settings_of(Owner))
     assert (described["size"].help, described["size"].default, described["size"].kind) == ("of all", "3", "int")
     assert described["section"].value({}) == "none"

@@ -74,7 +74,7 @@ def _complain(text: str) -> None:
 
 
 def _kept(args: argparse.Namespace) -> str:
-    """What is on the disk after Ctrl-C. A command that keeps something says what shows it and what to tell: its default `kept`."""
+    """What is on the disk after Ctrl-C. A command's `kept`: the file that shows that something is, and what to say."""
     mark, text = getattr(args, "kept", ("", ""))
     out = Path(getattr(args, "out", None) or "nothing was chosen yet")
     return text.format(out=out) if text and out.is_dir() and (out / mark).exists() else "nothing was written"

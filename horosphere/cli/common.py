@@ -2,18 +2,16 @@
 
 import argparse
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from horosphere import catalogue
-from horosphere.errors import UserError, choices
-from horosphere.settings import Setting, describe
+from horosphere.described import Setting, from_words
+from horosphere.errors import UserError
 from horosphere.tables import table_lines
 
-HELP_WIDTH = 100
-ENGINE = "horosphere.train.config:EngineConfig"
+JOBS = 2  # trainings at once on one machine
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,17 +38,30 @@ def device_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, or auto (default)")
 
 
-def resume_options(parser: argparse.ArgumentParser, what: str) -> None:
+def run_options(parser: argparse.ArgumentParser, what: str, out: str) -> None:
+    """Of what can be stopped and resumed, into a folder."""
     parser.add_argument("--resume", action="store_true", help=f"go on with a {what} that was stopped")
+    again = f"the same; begin the {what} where there is none"
+    parser.add_argument("--continue", dest="go_on", action="store_true", help=again)
+    device_option(parser)
+    output(parser, None, out)
+
+
+def study_options(parser: argparse.ArgumentParser, seeds: int, out: str) -> None:
+    """Of what trains many runs, each a job."""
     parser.add_argument(
-        "--continue", dest="go_on", action="store_true", help=f"the same; begin the {what} where there is none"
+        "--seeds", metavar="N", type=positive, default=seeds, help=f"trainings of each (default {seeds})"
     )
+    executor_options(parser)
+    device_option(parser)
+    parser.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))
+    output(parser, None, out)
 
 
-def executor_options(parser: argparse.ArgumentParser, jobs: int) -> None:
+def executor_options(parser: argparse.ArgumentParser) -> None:
     places = "here (default), ray, slurm; settings as in slurm:partition=gpu,gpus=1 (docs/scale.md)"
     parser.add_argument("--executor", metavar="WHERE", default="here", help=places)
-    parser.add_argument("--jobs", metavar="N", type=positive, help=f"trainings at once (default {jobs} here)")
+    parser.add_argument("--jobs", metavar="N", type=positive, help=f"at once (default {JOBS} here)")
 
 
 def output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
@@ -102,64 +113,15 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------
+def choose_executor(args: argparse.Namespace) -> Any:
+    from horosphere.study.executors import executor
+
+    return executor(args.executor, args.jobs or (JOBS if args.executor == "here" else None))
 
 
-def known_settings(task: str, network: str = "") -> dict[str, Setting]:
-    """The settings of a task with a network, and of the engine, read from their sources: nothing heavy is imported."""
-    entry = catalogue.models().get(f"{network.partition(':')[0]}:" if ":" in network else network)
-    classes = [catalogue.task(task).build, ENGINE, *([entry.settings] if entry and entry.settings else [])]
-    return {setting.name: setting for reference in classes for setting in describe(reference)}
-
-
-def take_settings(
-    args: argparse.Namespace, known: Mapping[str, Setting], options: Mapping[str, Setting] | None = None
-) -> tuple[list[str], dict[str, str]]:
-    """What the parser left over, as `key=value` settings and as values of options: `--dim 5` is dim=5, `--graph` is graph=true."""
-    settings, values, words = list(args.settings), {}, list(args.more)
-    while words:
-        word = words.pop(0)
-        key, equals, value = word.removeprefix("--").partition("=")
-        name = key.replace("-", "_")
-        if not word.startswith("--"):
-            if not equals:
-                raise UserError(f"{word}: what is this for? A setting is written key=value or --key value")
-            settings.append(word)
-            continue
-        setting = {**known, **(options or {})}.get(name)
-        if setting is None:
-            raise UserError(_unknown(key, name, {**(options or {}), **known}))
-        if not equals and setting.kind == "bool" and (not words or words[0] not in ("true", "false")):
-            value = "true"
-        elif not equals:
-            if not words:
-                raise UserError(f"--{key} has no value; write --{key} {setting.default or 'VALUE'}")
-            value = words.pop(0)
-        if options and name in options:
-            values[name] = value
-        else:
-            settings.append(f"{name}={value}")
-    return settings, values
-
-
-def _unknown(option: str, name: str, known: Mapping[str, Setting]) -> str:
-    tasks = [task for task in catalogue.tasks().values() if task.options]
-    owners = [task.name for task in tasks if name in {setting.name for setting in describe(task.options)}]
-    if owners:
-        return f"--{option}: it is for {' and '.join(owners)}; choose from {', '.join(known)}"
-    return f"--{option}: there is no such option here; {choices(name, known)}"
-
-
-def settings_help(known: Mapping[str, Setting], given: Mapping[str, Any]) -> str:
-    """Lines for the end of a command's help: what can be set, and the value where nobody sets it."""
-    width = max(map(len, known)) + 4
-    lines = ["settings, as --key value or key=value:"]
-    for setting in known.values():
-        option = f"--{setting.name.replace('_', '-')}"
-        text = f"{setting.help} ({setting.value(given)})" if setting.value(given) else setting.help
-        indent = " " * (width + 4)
-        lines += textwrap.wrap(text, HELP_WIDTH, initial_indent=f"  {option:{width}}  ", subsequent_indent=indent)
-    return "\n".join(lines)
+def settings_of(args: argparse.Namespace, known: Mapping[str, Setting]) -> list[str]:
+    """key=value, also of what the parser left over: `--dim 5` is dim=5, `--graph` is graph=true."""
+    return [*args.settings, *from_words(args.more, known, catalogue.owners)]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from horosphere.evaluate import TASKS, TaskResult, evaluate_task, harness, read_task
+    from horosphere.evaluate.harness import harness_row
     from horosphere.models.writing import autocast
     from horosphere.tasks.language import load
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     with autocast(device):
         if args.harness:
             scores = harness(model, tokenizer, args.task, args.data, args.limit)
-            rows = [_harness_row(task, scores[task], items[task]) for task in args.task]
+            rows = [harness_row(task, scores[task], items[task]) for task in args.task]
         else:
             rows = [
                 evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet).row()
@@ -51,20 +52,13 @@ def run(args: argparse.Namespace) -> None:
     table(TaskResult.heads, rows)
 
 
-def _harness_row(task: str, numbers: Any, items: Any) -> list[str]:
-    values = [
-        f"{numbers[name]:.3f} ± {numbers[f'{name}_stderr']:.3f}" if name in numbers else ""
-        for name in ("acc", "acc_norm")
-    ]
-    return [task, f"{len(items):,}", *values, f"{sum(1 / len(item.choices) for item in items) / len(items):.3f}"]
-
-
 def _perplexity(args: argparse.Namespace) -> None:
     import torch
 
+    from horosphere.data.tokens import text_tokens
     from horosphere.models.writing import autocast
     from horosphere.progress import progress
-    from horosphere.tasks.language import load, run_corpus, text_tokens, validate
+    from horosphere.tasks.language import load, run_corpus, validate
     from horosphere.train.distributed import World
 
     if len(args.task) > 1 or args.harness:
@@ -77,12 +71,5 @@ def _perplexity(args: argparse.Namespace) -> None:
     windows = min(args.limit or len(tokens), -(-len(tokens) // length))
     with progress("perplexity", windows, args.quiet) as update, autocast(device):
         cost = validate(model.to(device), tokens, length, World(device=torch.device(device)), args.limit, update)
-    assert cost.bits_per_byte is not None
-    error = "" if cost.stderr is None else f" ± {cost.stderr:.4f}"
-    per_byte = "" if cost.stderr is None else f" ± {cost.stderr * cost.bits_per_byte / cost.loss:.4f}"
-    chance = torch.tensor(tokens.vocab_size).log()
-    rows = [["text", args.data or "the run's own validation text"]]
-    rows += [["predictions", f"{cost.tokens:,} in windows of {length}"]]
-    rows += [["nats/token", f"{cost.loss:.4f}{error}  (chance {chance:.4f})"]]
-    rows += [["perplexity", f"{cost.per_token:.2f}  (chance {tokens.vocab_size:,})"]]
-    table([], [*rows, ["bits/byte", f"{cost.bits_per_byte:.4f}{per_byte}"]])
+    text = args.data or "the run's own validation text"
+    table([], [["text", text], *cost.rows(length, tokens.vocab_size)])

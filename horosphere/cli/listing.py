@@ -1,19 +1,19 @@
 """`horosphere list`: what there is, and what one of it can be asked for."""
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from horosphere import catalogue
-from horosphere.cli.common import ENGINE, command, known_settings, table
+from horosphere.cli.common import command, table
+from horosphere.described import Setting, describe
 from horosphere.errors import UserError, choices
 from horosphere.recipes import read_recipe, recipe_names
-from horosphere.settings import Setting, describe
 
 
 def add(commands: Any) -> None:
-    listing = command(
-        commands, "list", run, "what there is: tasks, models, recipes, settings", "horosphere list helm-d-tiny"
-    )
+    summary = "what there is: tasks, models, recipes, settings"
+    listing = command(commands, "list", run, summary, "horosphere list helm-d-tiny")
     listing.add_argument("name", nargs="?", help="a task, model, recipe or comparison to tell more about")
     listing.add_argument("--task", help="only models of this task")
     listing.add_argument("--geometry", help="only models that exist in it")
@@ -22,41 +22,32 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.name is None:
         return _models(args.task, args.geometry)
-    recipes, models, tasks = recipe_names(), catalogue.models(), catalogue.tasks()
-    comparisons = catalogue.comparisons()
-    if args.name not in (*recipes, *models, *tasks, *comparisons):
-        known = (*recipes, *models, *tasks, *comparisons)
+    recipes = dict.fromkeys(recipe_names(), args.name)
+    tables: tuple[dict[str, Any], ...] = (catalogue.models(), catalogue.tasks(), catalogue.comparisons(), recipes)
+    known = list(dict.fromkeys(name for entries in tables for name in entries))
+    if args.name not in known:
         raise UserError(f"{args.name}: there is nothing of this name; {choices(args.name, known)}")
-    if args.name in models:
-        _model(models[args.name])
-    if args.name in tasks:
-        _task(tasks[args.name])
-    if args.name in comparisons:
-        entrants = comparisons[args.name].entrants
-        table(
-            [comparisons[args.name].column, "recipe", "settings"],
-            [[e.name, e.recipe, " ".join(e.changes)] for e in entrants],
-        )
-    if args.name in recipes:
-        _recipe(args.name)
+    tellers: tuple[Any, ...] = (_model, _task, _comparison, _recipe)
+    for entries, tell in zip(tables, tellers, strict=True):
+        if args.name in entries:
+            tell(entries[args.name])
 
 
 def _models(task: str | None, geometry: str | None) -> None:
-    if task is not None:
-        catalogue.task(task)
-    entries = [
-        m
-        for m in catalogue.models().values()
-        if task in (None, m.task) and (geometry is None or geometry in m.geometries)
-    ]
+    of_task = [m for m in catalogue.models().values() if task is None or m.task == catalogue.task(task).name]
+    entries = [m for m in of_task if geometry is None or geometry in m.geometries]
     if not entries:
-        known = {g: None for m in catalogue.models().values() for g in m.geometries}
-        raise UserError(
-            f"--geometry {geometry}: no model{f' of {task}' if task else ''} exists in it; {choices(geometry, known)}"
-        )
+        known = list(dict.fromkeys(g for m in of_task for g in m.geometries))
+        whose = f" of {task}" if task else ""
+        raise UserError(f"--geometry {geometry}: no model{whose} exists in it; {choices(geometry, known)}")
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
     table(["model", "task", "geometries", "flat twin", "paper"], rows)
     print(f"\n{len(rows)} models. More about one, its recipe and its settings: horosphere list NAME")
+
+
+def _comparison(comparison: catalogue.Comparison) -> None:
+    rows = [[entrant.name, entrant.recipe, " ".join(entrant.changes)] for entrant in comparison.entrants]
+    table([comparison.column, "recipe", "settings"], rows)
 
 
 def _model(model: catalogue.Model) -> None:
@@ -76,17 +67,18 @@ def _model(model: catalogue.Model) -> None:
 def _task(task: catalogue.Task) -> None:
     table([], [["task", f"{task.name}: {task.summary}"], ["made by", task.build]])
     _settings("settings of the task", describe(task.build), {})
-    _settings("settings of every training", describe(ENGINE), {})
+    _settings("settings of every training", describe(catalogue.ENGINE), {})
 
 
 def _recipe(name: str) -> None:
-    """All its settings, with the values it gives them."""
+    """All its settings, with their values; those of the network that it leaves out are as the model's name says."""
     given = read_recipe(name)
-    network = str(given.get("backbone", given.get("model")))
-    known = known_settings(given["task"], network)
+    known = catalogue.known_settings(given)
+    own = {**describe(catalogue.task(given["task"]).build), **describe(catalogue.ENGINE)}
+    named = {setting: "" for setting in known if setting not in own}
     print()
-    _settings(f"recipe {name}", list(known.values()), given)
+    _settings(f"recipe {name}", known, {**named, **given})
 
 
-def _settings(title: str, settings: list[Setting], given: dict[str, Any]) -> None:
-    table([title, "value", "what it is"], [[s.name, s.value(given), s.help] for s in settings])
+def _settings(title: str, known: Mapping[str, Setting], given: Mapping[str, Any]) -> None:
+    table([title, "value", "what it is"], [[s.name, s.value(given), s.help] for s in known.values()])

@@ -35,11 +35,11 @@ def run(args: argparse.Namespace) -> None:
         from horosphere.measure import delta
 
         graph = read_graph(args.path, directed=not args.graph, unique=args.unique)
-        return _print_delta(delta(graph, nodes=args.nodes, seed=args.seed), len(graph))
-    _embedding(args)
+        return table([], delta(graph, nodes=args.nodes, seed=args.seed).rows(len(graph)))
+    table([], _embedding(args))
 
 
-def _embedding(args: argparse.Namespace) -> None:
+def _embedding(args: argparse.Namespace) -> list[list[str]]:
     from dataclasses import replace
 
     from horosphere.measure import delta, distortion, radius, reconstruction
@@ -49,21 +49,14 @@ def _embedding(args: argparse.Namespace) -> None:
     embedded = run.load()
     points, manifold, sample = embedded.points, embedded.manifold, {"nodes": args.nodes, "seed": args.seed}
     if args.what == "delta":
-        return _print_delta(delta(points, manifold, **sample), len(points))
+        return delta(points, manifold, **sample).rows(len(points))
     if args.what == "radius":
-        r = radius(points, manifold)
-        return table([], [[name, f"{getattr(r, name):.3f}"] for name in ("mean", "std", "min", "median", "max")])
+        return radius(points, manifold).rows()
     task = replace(embedded.task, data=args.data, unique=args.unique) if args.data else embedded.task
     graph, relations = task.graph_of(run)
     if args.what == "distortion":
-        d = distortion(points, manifold, graph, **sample)
-        rows = [["average", f"{d.average:.3f}  (0 is perfect)"], ["worst", f"{d.worst:.2f}  (1 is perfect)"]]
-        rows += [["mAP of edges", f"{d.map:.3f}  (1 is perfect)"], ["best scale", f"{d.scale:.3f}"]]
-    else:
-        s = reconstruction(points, manifold, relations, **sample)
-        rows = [["mean rank", f"{s.mean_rank:.2f}  (1 is perfect)"], ["mAP", f"{s.map:.3f}  (1 is perfect)"]]
-        rows += [["nodes ranked", f"{s.nodes:,}"]]
-    table([], rows)
+        return distortion(points, manifold, graph, **sample).rows()
+    return reconstruction(points, manifold, relations, **sample).rows()
 
 
 def _tokens(args: argparse.Namespace) -> None:
@@ -83,10 +76,3 @@ def _tokens(args: argparse.Namespace) -> None:
     if args.out:
         save_study(study, args.out, args.overwrite)
     table([], study.rows())
-
-
-def _print_delta(result: Any, size: int) -> None:
-    how = "exact" if result.exact else f"largest of {result.quadruples:,} sampled quadruples: a lower bound"
-    part = f"  ({result.share:.0%} of them in the largest connected part, the one measured)" * (result.share < 1)
-    rows = [["nodes", f"{size:,}{part}"], ["δ", f"{result.delta:.3f}  ({how})"], ["diameter", f"{result.diameter:.3f}"]]
-    table([], [*rows, ["2δ/diameter", f"{result.relative:.3f}  (0 is a tree, 1 the least tree-like)"]])

@@ -4,19 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import (
-    choose_device,
-    command,
-    device_option,
-    is_main,
-    known_settings,
-    output,
-    resume_options,
-    settings_argument,
-    stem,
-    table,
-    take_settings,
-)
+from horosphere import catalogue
+from horosphere.cli import common
 from horosphere.recipes import read_recipe, recipe_names
 
 KEPT = ("run.json", "{out} is at its last checkpoint, and the same command with --resume goes on")
@@ -24,35 +13,31 @@ KEPT = ("run.json", "{out} is at its last checkpoint, and the same command with 
 
 def add(commands: Any) -> None:
     example = "horosphere train helm-d-tiny data=books/ geometry=lorentz steps=500 lr=1e-3"
-    train = command(commands, "train", run, "train any model of the catalogue (see `horosphere list`)", example)
+    train = common.command(commands, "train", run, "train any model of the catalogue (see `horosphere list`)", example)
     train.set_defaults(kept=KEPT)
     train.add_argument("recipe", help=f"{', '.join(recipe_names())}, or a .yaml file")
-    settings_argument(train, "in place of the recipe's: data, steps, lr, …; `horosphere list RECIPE` shows them all")
-    resume_options(train, "run")
-    device_option(train)
-    output(train, None, "folder of the run (default runs/RECIPE)")
+    common.settings_argument(train, "in place of the recipe's: data, steps, lr, …; `horosphere list RECIPE` shows all")
+    common.run_options(train, "run", "folder of the run (default runs/RECIPE)")
 
 
 def run(args: argparse.Namespace) -> None:
     given = read_recipe(args.recipe, args.settings)
-    settings, _ = take_settings(
-        args, known_settings(given.get("task", ""), str(given.get("backbone", given.get("model"))))
-    )
-    args.out = args.out or str(Path("runs") / stem(args.recipe))
+    settings = common.settings_of(args, catalogue.known_settings(given))
+    args.out = args.out or str(Path("runs") / common.stem(args.recipe))
     train_and_tell(args, args.recipe, settings)
 
 
-def train_and_tell(args: argparse.Namespace, recipe_name: str, settings: list[str]) -> None:
+def train_and_tell(args: argparse.Namespace, name: str, settings: list[str]) -> None:
     """Train into args.out, and print what came of it."""
     from horosphere.runs import RUN, Run
     from horosphere.train.engine import Place
     from horosphere.train.recipe import Recipe
     from horosphere.train.training import train
 
-    recipe, folder = Recipe.read(recipe_name, settings), Path(args.out)
+    recipe, folder = Recipe.read(name, settings), Path(args.out)
     resume = args.resume or (args.go_on and (folder / RUN).is_file())
-    train(recipe, Place(folder, resume, args.overwrite, args.quiet), choose_device(args.device))
-    if is_main():
+    train(recipe, Place(folder, resume, args.overwrite, args.quiet), common.choose_device(args.device))
+    if common.is_main():
         then = recipe.task.then.format(run=folder)
         rows = [*recipe.task.summary(Run.open(folder)), ["written", f"{folder}/"]]
-        table([], [*rows, *([["next", then]] if then else [])])
+        common.table([], [*rows, *([["next", then]] if then else [])])

@@ -274,7 +274,8 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
         raise UserError(f"{file}: cannot be read ({one_line(error)})") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{file}: no COCO file ({type(error).__name__}: {one_line(error)}); it has images, annotations and categories"
+            f"{file}: no COCO file ({type(error).__name__}: {one_line(error)}); "
+            "it has images, annotations and categories"
         ) from error
     if not images:
         raise UserError(f"{file}: no images in it")

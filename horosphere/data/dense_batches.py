@@ -34,7 +34,8 @@ def cut(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A square of a resized picture and of its mask; beyond their edges the mean colour, and nothing that counts.
 
-    draws (4,), from 0 to 1: scale (evenly in its logarithm), top, left, flip.   -> (size, size, 3) uint8, (size, size) int16
+    draws (4,), from 0 to 1: scale (evenly in its logarithm), top, left, flip.
+    -> (size, size, 3) uint8, (size, size) int16
     """
     height, width = short_side(mask.shape[0], mask.shape[1], size * scale[0] * (scale[1] / scale[0]) ** float(draws[0]))
     y, x = ((np.arange(n) + 0.5) * old / n for n, old in ((height, mask.shape[0]), (width, mask.shape[1])))

@@ -1,4 +1,4 @@
-"""In which order rows are learned from: a pure function of (seed, place), so that a resumed run sees what an uninterrupted one sees."""
+"""In which order rows are learned from: a pure function of seed and place, so that a run can be resumed exactly."""
 
 from functools import lru_cache
 
@@ -6,7 +6,9 @@ import numpy as np
 
 
 def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
-    """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.   -> (last - first,)
+    """Numbers first … last - 1 of an endless stream that goes through 0 … count - 1 in a new order each time.
+
+    -> (last - first,)
 
     >>> shuffled(3, 0, 6, seed=0).tolist()
     [2, 0, 1, 2, 0, 1]

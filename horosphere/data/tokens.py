@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -246,6 +246,37 @@ def document_positions(tokens: Tensor, bos: int) -> Tensor:
     return places - torch.where(tokens == bos, places, 0).cummax(-1).values
 
 
+def packed_positions(tokens: Tensor, bos: int) -> Tensor | None:
+    """`document_positions`, or None where every row is of one document: then plain causal attention does.
+
+    (B, T) -> (B, T)
+
+    >>> packed_positions(torch.tensor([[0, 5, 6]]), bos=0), packed_positions(torch.tensor([[5, 0, 6]]), bos=0)
+    (None, tensor([[0, 0, 1]]))
+    """
+    return document_positions(tokens, bos) if (tokens[:, 1:] == bos).any() else None
+
+
+def some_windows(tokens: TokenFile, length: int, rows: int, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """As `windows_in_order`; of more than `limit` windows, that many drawn from all of the stream."""
+    if limit is None or limit * length >= len(tokens) - 1 - length:
+        yield from windows_in_order(tokens, length, rows)
+        return
+    drawn = Windows(tokens, length, limit, seed=0)
+    for first in range(0, limit, rows):
+        batch = drawn.batch(0, range(first, min(first + rows, limit)))
+        yield batch, torch.ones(len(batch), length, dtype=torch.bool)
+
+
+def share_of_windows(windows: Iterable[tuple[Tensor, Tensor]], rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """One process's part of each batch, of `size`. All take as many; what one reads last may count for nothing."""
+    for tokens, counted in windows:
+        if len(tokens) > rank:
+            yield tokens[rank::size], counted[rank::size]
+        else:
+            yield tokens[:1], torch.zeros_like(counted[:1])
+
+
 # -- a corpus ---------------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +334,19 @@ def prepare(
     return Corpus(
         TokenFile.open(entry / "train"), TokenFile.open(entry / "valid"), chosen or load_tokenizer(entry / "tokenizer")
     )
+
+
+def text_tokens(source: str, tokenizer: PreTrainedTokenizerFast, field: str = "text") -> TokenFile:
+    """Any text (see `data.text.documents`), as tokens in memory."""
+    with TemporaryDirectory(prefix="horosphere.") as aside:
+        tokens = tokenise(documents(source, field), tokenizer, Path(aside, "tokens"))
+        return replace(tokens, tokens=np.array(tokens.tokens))
+
+
+def megabytes(source: str) -> int:
+    """Of the files of a source; 0 where it is none."""
+    path = Path(source)
+    return sum(f.stat().st_size for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()) // 10**6
 
 
 def cache_folder() -> Path:

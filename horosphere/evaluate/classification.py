@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.data.classes import ClassTree
@@ -47,3 +48,41 @@ def hierarchy_scores(predicted: Tensor | np.ndarray, truth: Tensor | np.ndarray,
         raise UserError(f"class {highest} in a tree of {tree.classes}: number classes from 0 in the order of the tree.")
     coarse = tree.parents[a] == tree.parents[b]
     return HierarchyScores(float((a == b).mean()), float(coarse.mean()), float(tree.distances[a, b].mean()))
+
+
+class Judged:
+    """The answers of a classifier, batch by batch. Sums of several processes add up."""
+
+    def __init__(self, tree: ClassTree | None, device: torch.device):
+        self.tree = tree
+        self.total = torch.zeros(
+            3, dtype=torch.float64, device=device
+        )  # of the loss, of right and nearly right answers
+        self.predicted: list[Tensor] = []
+        self.truths: list[Tensor] = []
+
+    def add(self, logits: Tensor, truth: Tensor, counted: Tensor) -> None:
+        """Of pictures that are not `counted`, which only fill up a batch, nothing is kept.   (B, K), (B,), (B,) bool"""
+        best = logits.topk(min(5, logits.shape[1])).indices
+        right = best == truth[:, None]
+        costs = F.cross_entropy(logits, truth, reduction="none")
+        self.total += (torch.stack([costs, right[:, 0].float(), right.any(1).float()]) * counted).double().sum(1)
+        self.predicted.append(torch.where(counted, best[:, 0], -1))
+        self.truths.append(truth)
+
+    def sums(self) -> Tensor:
+        """loss, top1, top5, and on a tree coarse, tree_error; last how many.   -> (6,)"""
+        predicted, truths = (torch.cat(parts).cpu() for parts in (self.predicted, self.truths))
+        predicted, truths = predicted[predicted >= 0], truths[predicted >= 0]
+        count = len(truths)
+        on_tree = [0.0, 0.0]
+        if self.tree is not None and count:
+            scores = hierarchy_scores(predicted, truths, self.tree)
+            on_tree = [scores.coarse * count, scores.tree_error * count]
+        more = torch.tensor([*on_tree, float(count)], dtype=torch.float64, device=self.total.device)
+        return torch.cat([self.total, more])
+
+    def scores(self, sums: Tensor) -> dict[str, float]:
+        """Means, of the sums of all processes."""
+        names = ("loss", "top1", "top5", *(("coarse", "tree_error") if self.tree is not None else ()))
+        return dict(zip(names, (sums[:-1] / sums[-1]).tolist(), strict=False))

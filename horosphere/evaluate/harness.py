@@ -43,6 +43,15 @@ def harness(
     }
 
 
+def harness_row(task: str, scores: dict[str, float], items: Sequence[Item]) -> list[str]:
+    """Cells under `TaskResult.heads`."""
+    accuracies = [
+        f"{scores[name]:.3f} ± {scores[f'{name}_stderr']:.3f}" if name in scores else "" for name in ("acc", "acc_norm")
+    ]
+    chance = sum(1 / len(item.choices) for item in items) / len(items)
+    return [task, f"{len(items):,}", *accuracies, f"{chance:.3f}"]
+
+
 def _wrapped(model: nn.Module, tokenizer: Any, batch_size: int) -> Any:
     from lm_eval.models.huggingface import HFLM
 

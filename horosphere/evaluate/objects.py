@@ -12,7 +12,7 @@ KINDS = {"box": "bbox", "mask": "segm"}
 
 
 class AveragePrecision:
-    """Precision of boxes and of masks over IoU 0.50 to 0.95, and at 0.50 and 0.75; -1 where there is nothing to find."""
+    """Of boxes and of masks, over IoU 0.50 to 0.95, and at 0.50 and 0.75; -1 where there is nothing to find."""
 
     def __init__(self) -> None:
         require("torchmetrics")

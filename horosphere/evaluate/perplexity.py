@@ -43,6 +43,19 @@ class Perplexity:
     def bits_per_byte(self) -> float | None:
         return self.nats / math.log(2) / self.bytes if self.bytes else None
 
+    def rows(self, length: int, vocabulary: int) -> list[list[str]]:
+        """For a table, with what guessing would cost; `length`: of the windows."""
+        error = "" if self.stderr is None else f" ± {self.stderr:.4f}"
+        rows = [
+            ["predictions", f"{self.tokens:,} in windows of {length}"],
+            ["nats/token", f"{self.loss:.4f}{error}  (chance {math.log(vocabulary):.4f})"],
+            ["perplexity", f"{self.per_token:.2f}  (chance {vocabulary:,})"],
+        ]
+        if (bits := self.bits_per_byte) is not None:
+            error = "" if self.stderr is None else f" ± {self.stderr * bits / self.loss:.4f}"
+            rows.append(["bits/byte", f"{bits:.4f}{error}"])
+        return rows
+
 
 def perplexity(
     model: nn.Module,

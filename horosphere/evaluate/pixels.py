@@ -15,7 +15,7 @@ class SemanticScores:
 
 
 def confusion(truth: Tensor, answer: Tensor, classes: int, ignored: int) -> Tensor:
-    """How many pixels of each class got which answer; those marked `ignored` count for nothing.   (...), (...) -> (K, K)
+    """How many pixels of each class got which answer; the `ignored` count for nothing.   (...), (...) -> (K, K)
 
     >>> confusion(torch.tensor([0, 1, 1, 9]), torch.tensor([0, 1, 0, 0]), 2, ignored=9).tolist()
     [[1, 0], [1, 1]]

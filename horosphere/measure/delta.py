@@ -41,6 +41,17 @@ class Delta:
         """2δ/diameter, free of scale: 0 for a tree, 1 for the worst metric."""
         return 2 * self.delta / self.diameter if self.diameter else 0.0
 
+    def rows(self, nodes: int) -> list[list[str]]:
+        """For a table; `nodes`: of the whole graph."""
+        how = "exact" if self.exact else f"largest of {self.quadruples:,} sampled quadruples: a lower bound"
+        part = f"  ({self.share:.0%} of them in the largest connected part, the one measured)" * (self.share < 1)
+        return [
+            ["nodes", f"{nodes:,}{part}"],
+            ["δ", f"{self.delta:.3f}  ({how})"],
+            ["diameter", f"{self.diameter:.3f}"],
+            ["2δ/diameter", f"{self.relative:.3f}  (0 is a tree, 1 the least tree-like)"],
+        ]
+
 
 def delta(
     source: Graph | Tensor,

@@ -26,6 +26,15 @@ class Distortion:
     map: float  # mean average precision of the graph's neighbours, ranked by distance
     scale: float  # s = Σq/Σq², which minimises Σ(s q - 1)²
 
+    def rows(self) -> list[list[str]]:
+        """For a table."""
+        return [
+            ["average", f"{self.average:.3f}  (0 is perfect)"],
+            ["worst", f"{self.worst:.2f}  (1 is perfect)"],
+            ["mAP of edges", f"{self.map:.3f}  (1 is perfect)"],
+            ["best scale", f"{self.scale:.3f}"],
+        ]
+
 
 @torch.no_grad()
 def distortion(points: Tensor, manifold: Manifold, graph: Graph, *, nodes: int = 1000, seed: int = 0) -> Distortion:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ class Radius:
     min: float
     median: float
     max: float
+
+    def rows(self) -> list[list[str]]:
+        """For a table."""
+        return [[name, f"{value:.3f}"] for name, value in asdict(self).items()]
 
 
 def radius(points: Tensor, manifold: Manifold) -> Radius:

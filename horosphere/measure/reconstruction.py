@@ -26,6 +26,14 @@ class Reconstruction:
     map: float
     nodes: int  # how many were evaluated
 
+    def rows(self) -> list[list[str]]:
+        """For a table."""
+        return [
+            ["mean rank", f"{self.mean_rank:.2f}  (1 is perfect)"],
+            ["mAP", f"{self.map:.3f}  (1 is perfect)"],
+            ["nodes ranked", f"{self.nodes:,}"],
+        ]
+
 
 @torch.no_grad()
 def reconstruction(

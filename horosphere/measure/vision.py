@@ -215,14 +215,15 @@ class Explanation:
 
 
 def explain(network: nn.Module, x: Tensor, picture: np.ndarray, classes: Sequence[str] = ()) -> Explanation:
-    """Clusters of an HCFormer, the tree of a Hi-Mapper, or both.   x (3, h, w) normalised, picture (H, W, 3) uint8 of the same part"""
-    clustering = next(
-        (module for module in network.modules() if isinstance(module, HCFormer)), None
-    )  # perhaps within a Hi-Mapper
+    """Clusters of an HCFormer, the tree of a Hi-Mapper, or both.
+
+    x (3, h, w) normalised, picture (H, W, 3) uint8 of the same part
+    """
+    # perhaps within a Hi-Mapper
+    clustering = next((module for module in network.modules() if isinstance(module, HCFormer)), None)
     if clustering is None and not isinstance(network, HiMapper):
-        raise UserError(
-            f"{type(network).__name__} has neither clusters nor a tree to show: explain takes runs of HCFormer and Hi-Mapper"
-        )
+        how = "explain takes runs of HCFormer and Hi-Mapper"
+        raise UserError(f"{type(network).__name__} has neither clusters nor a tree to show: {how}")
     network.eval()
     answers: list[tuple[str, float]] = []
     with torch.no_grad():

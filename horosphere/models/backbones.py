@@ -186,8 +186,8 @@ def create_backbone(
 def classifier(name: str, classes: int, size: int, changes: dict[str, Any], pretrained: bool = False) -> nn.Module:
     """A network for pictures of size x size.   (B, 3, size, size) -> (B, classes)
 
-    Networks of torchvision without its name before theirs are for small pictures too: up to SMALL pixels they begin with
-    a 3x3 convolution of stride 1, ResNets without pooling, as is usual there.
+    Networks of torchvision, without its name before theirs, are for small pictures too: up to SMALL pixels they begin
+    with a 3x3 convolution of stride 1, ResNets without pooling, as is usual there.
     """
     if name.startswith(HCFORMER):
         return create_backbone(name, classes, pretrained, **{**changes, "image_size": size})
@@ -217,8 +217,8 @@ def _try(network: nn.Module, name: str, size: int) -> None:
 
 
 def blocks_of(network: nn.Module) -> list[nn.Module]:
-    """What is compiled and sharded one by one: what a network says itself, else those of its parts that stand in lists and
-    are several of one kind, as the blocks of ResNets and transformers are."""
+    """What is compiled and sharded one by one: what a network says itself, else its parts that stand in lists and are
+    several of one kind, as the blocks of ResNets and transformers are."""
     if inspect.ismethod(own := getattr(network, "blocks", None)):
         return list(own())
     lists = {module: None for module in network.modules() if type(module) in (nn.Sequential, nn.ModuleList)}
@@ -326,3 +326,23 @@ def _pooled(parts: dict[str, nn.Module]) -> tuple[PooledBackbone, nn.Linear]:
     if linears[0] is layers[0]:
         neck.insert(0, nn.Flatten(1))  # torchvision flattens in its forward
     return PooledBackbone(nn.Sequential(*trunk), neck, linears[0].in_features, linears[-1].in_features), linears[-1]
+
+
+# -- on an accelerator ------------------------------------------------------------------------------------------------
+
+
+def laid_out(x: Tensor) -> Tensor:
+    """As convolutions like it: channels last on CUDA."""
+    return x.contiguous(memory_format=torch.channels_last if x.is_cuda else torch.contiguous_format)
+
+
+def for_cuda(network: nn.Module, device: torch.device, processes: int) -> nn.Module:
+    """On CUDA: channels last in convolutions (sharding wants contiguous weights), BatchNorm over all processes."""
+    if device.type != "cuda":
+        return network
+    if processes > 1:
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network

@@ -9,12 +9,17 @@ relations of u, or u itself, are left out.
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from horosphere.errors import UserError, one_line
+from horosphere.files import write_whole
 from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
 from horosphere.settings import Count, Positive
@@ -125,3 +130,27 @@ class Relations:
         row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
         within = torch.arange(len(row), device=nodes.device) - (counts.cumsum(0) - counts)[row]
         return Batch(nodes, row, self.targets[self.starts[nodes][row] + within])
+
+
+# -- points in a file -------------------------------------------------------------------------------------------------
+
+
+def write_points(model: NodeEmbedding, file: Path) -> None:
+    """ "points" (N, d), and the curvature where it was learned."""
+    curvature = {f"manifold.{name}": tensor for name, tensor in model.manifold.state_dict().items()}
+    write_whole(file, save({"points": model.points.contiguous(), **curvature}))
+
+
+def read_points(model: NodeEmbedding, file: Path) -> None:
+    """Into a model of as many points."""
+    try:
+        tensors = load_file(file)
+        points = tensors.pop("points")
+        if points.shape != model.points.shape:
+            nodes, dim = model.points.shape
+            raise ValueError(f"points {tuple(points.shape)} for {nodes} labels in {dim} dimensions")
+        model.table.weight.data.copy_(points)
+        model.manifold.load_state_dict({name.removeprefix("manifold."): t for name, t in tensors.items()})
+    except (OSError, LookupError, ValueError, RuntimeError, SafetensorError) as error:
+        how = "delete it to use the last checkpoint"
+        raise UserError(f"{file}: damaged or foreign points ({one_line(error)}); {how}") from error

@@ -1,4 +1,4 @@
-"""Let a language model write."""
+"""Feeding a language model, and letting it write."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from horosphere.nn import document_mask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+
+def packed_inputs(tokens: Tensor, position_ids: Tensor | None) -> dict[str, Any]:
+    """Arguments of the model for windows of tokens (B, T), whose documents `position_ids` (B, T) keep apart."""
+    inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
+    if position_ids is None:
+        return inputs
+    return {**inputs, "position_ids": position_ids, "attention_mask": document_mask(position_ids)}
 
 
 def write(
@@ -23,7 +33,7 @@ def write(
     greedy: bool = False,
     **options: Any,
 ) -> str:
-    """The prompt, at the start of a document, and how the model goes on: until the document ends, or for so many tokens.
+    """The prompt, at the start of a document, and how the model goes on: to its end, or for so many tokens.
 
     Further options are those of `generate`: a streamer, for example.
     """

@@ -9,7 +9,9 @@ import torch
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Within the block nothing is compiled: for shapes that come once. Where nothing was compiled before, no compiler is imported.
+    """Within the block nothing is compiled: for shapes that come once.
+
+    Where nothing was compiled before, no compiler is imported.
 
     >>> with eager():
     ...     torch.nn.Linear(2, 3)(torch.ones(1, 2)).shape

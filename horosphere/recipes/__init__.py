@@ -1,6 +1,6 @@
 """Named recipes: YAML files that hold the settings of a run in one flat list, and their reader.
 
-A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs take the place of what a recipe says.
+A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs go before it.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Study:
 def plan(
     name: str, settings: Sequence[str], options: CompareOptions | None, seeds: int, out: Path, title: str | None = None
 ) -> Study:
-    """The study of a comparison or recipe by name, under settings for all entrants. All that can be wrong is said here."""
+    """The study of a comparison or recipe by name, under settings for all entrants."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out takes the name of a folder here")
     known = catalogue.comparisons()
@@ -68,7 +69,7 @@ def _refuse_decided(comparison: Comparison, settings: Sequence[str]) -> None:
     for setting in settings:
         if setting.partition("=")[0].strip() in decided:
             how = f"leave it out, or train one {comparison.column} with it"
-            raise UserError(f"{setting}: this is what the compared {_several(comparison.column)} differ in; {how}")
+            raise UserError(f"{setting}: this is what the entrants of the comparison differ in; {how}")
 
 
 def compare(study: Study, executor: Executor, device: str, overwrite: bool = False, quiet: bool = False) -> Results:
@@ -76,49 +77,25 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
 
     A study that was stopped goes on where it was; runs that are done stay.
     """
-    recipe = next(iter(study.recipes.values()))
-    task = recipe.task
+    recipe, task = next(iter(study.recipes.values())), study.task
     task.quiet = quiet
-    data = (
-        task.open_data()
-    )  # what is wrong with it should be said once, and caches be made once, before all jobs look for them
+    data = task.open_data()  # here, so that complaints come once, and before jobs look for caches that are not there
     task.check_study(study.options, data)
     engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data))
-    jobs, folders = (
-        [],
-        {
-            e.name: [study.out / f"{_slug(e.name)}-{engine.seed + s}" for s in range(study.seeds)]
-            for e in study.comparison.entrants
-        },
-    )
-    for s in range(study.seeds):
-        for entrant in study.comparison.entrants:
-            seed, folder = engine.seed + s, folders[entrant.name][s]
-            if overwrite and (folder / RUN).is_file():
-                shutil.rmtree(folder)
-            words = ("train", *study.words[entrant.name], f"seed={seed}", "--device", device)
-            jobs.append(Job(folder.name, words, folder, engine.steps))
-    with progress("training", sum(job.steps for job in jobs), quiet) as update:
-        run_all(jobs, executor, update)
-    a_step = engine.batch * task.units_per_row
-    opened = {name: [Run.open(folder) for folder in places] for name, places in folders.items()}
-    rows = [_row(entrant, opened[entrant.name], study, a_step, device) for entrant in study.comparison.entrants]
-    metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in rows))
-    if not metrics:
-        raise UserError(f"{study.title}: the task {task.kind} measures nothing that runs could be compared by")
-    first = metrics[0]
-    rows.sort(key=lambda row: -first.ahead(fmean(row.scores[first.name]), 0.0))
-    results = Results(
-        title=study.title,
-        column=study.comparison.column,
-        subject=catalogue.tasks()[task.kind].subject,
-        unit=task.unit,
-        curve_of=first.title if _evaluated(next(iter(opened.values()))) else "training loss",
-        metrics=metrics,
-        rows=rows,
-        seeds=study.seeds,
-        made_with=made_with(device),
-    )
+    seeds = range(engine.seed, engine.seed + study.seeds)
+    jobs = {(seed, name): _job(study, name, seed, engine.steps, device) for seed in seeds for name in study.words}
+    if overwrite:
+        for job in jobs.values():
+            if (job.folder / RUN).is_file():
+                shutil.rmtree(job.folder)
+    with progress("training", sum(job.steps for job in jobs.values()), quiet) as update:
+        run_all(list(jobs.values()), executor, update)
+    a_step, rows = engine.batch * task.units_per_row, []
+    for entrant in study.comparison.entrants:
+        runs = [Run.open(jobs[seed, entrant.name].folder) for seed in seeds]
+        scores = [{**run.evaluations()[-1], **task.judge(run, study.options, device)} for run in runs]
+        rows.append(_row(entrant, runs, scores, task, a_step))
+    results = _results(study, rows, made_with(device))
     results.save(study.out)
     return results
 
@@ -129,41 +106,50 @@ def examine(study: Study, results: Results) -> Any:
     return study.task.examine({row.name: Run.open(row.folders[0]) for row in shown})
 
 
-def _slug(name: str) -> str:
-    return "-".join(name.lower().replace("+", " ").replace(",", " ").replace(":", " ").split())
+def _job(study: Study, name: str, seed: int, steps: int, device: str) -> Job:
+    slug = "-".join(re.findall(r"[\w.-]+", name.lower()))
+    folder = study.out / f"{slug}-{seed}"
+    return Job(folder.name, ("train", *study.words[name], f"seed={seed}", "--device", device), folder, steps)
 
 
-def _evaluated(runs: Sequence[Run]) -> bool:
-    """Whether evaluations make a curve: one at the end does not."""
-    return len(runs[0].evaluations()) > 1
-
-
-def _row(entrant: Entrant, runs: Sequence[Run], study: Study, a_step: int, device: str) -> Row:
-    task = study.task
-    last = [{**run.evaluations()[-1], **task.judge(run, study.options, device)} for run in runs]
-    lines = [run.lines() for run in runs]
-    pace = median(line[f"{task.unit}_per_second"] for run in lines for line in run if f"{task.unit}_per_second" in line)
+def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task: Task[Any], a_step: int) -> Row:
+    lines, unit = [run.lines() for run in runs], f"{task.unit}_per_second"
     samples = [line["sample"] for line in lines[0] if "sample" in line]
+    evaluations = [run.evaluations() for run in runs]
+    metric = next((m.name for m in task.metrics if m.name in evaluations[0][0]), "loss")
+    if len(evaluations[0]) < 2:  # one evaluation, at the end, makes no curve
+        evaluations, metric = [[line for line in run if "loss" in line] for run in lines], "loss"
+    curve = [(at[0]["step"] * a_step, fmean(line[metric] for line in at)) for at in zip(*evaluations, strict=False)]
     return Row(
         entrant=entrant,
         parameters=runs[0].about.facts["parameters"],
-        scores={name: [scores[name] for scores in last] for name in last[0] if all(name in scores for scores in last)},
+        scores={name: [s[name] for s in scores] for name in scores[0] if all(name in s for s in scores)},
         seconds=[max(line.get("seconds", 0.0) for line in run) for run in lines],
-        step_ms=1000 * a_step / pace,
-        curve=_curve(runs, task, a_step),
+        step_ms=1000 * a_step / median(line[unit] for run in lines for line in run if unit in line),
+        curve_of=metric,
+        curve=curve,
         folders=[str(run.folder) for run in runs],
         sample=samples[-1] if samples else "",
     )
 
 
-def _curve(runs: Sequence[Run], task: Task[Any], a_step: int) -> list[tuple[float, float]]:
-    """The first metric over the training, or where it is measured at the end only, the training loss: means over the runs."""
-    if _evaluated(runs):
-        points = [[(line["step"], line[task.metrics[0].name]) for line in run.evaluations()] for run in runs]
-    else:
-        points = [[(line["step"], line["loss"]) for line in run.lines() if "loss" in line] for run in runs]
-    return [(at[0][0] * a_step, fmean(value for _, value in at)) for at in zip(*points, strict=False)]
-
-
-def _several(name: str) -> str:
-    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+def _results(study: Study, rows: list[Row], made: dict[str, Any]) -> Results:
+    """Rows from the best to the worst."""
+    task = study.task
+    metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in rows))
+    if not any(metric.role == "judged" for metric in metrics):
+        raise UserError(f"{study.title}: the task {task.kind} measures nothing that runs could be compared by")
+    first = metrics[0]
+    rows = sorted(rows, key=lambda row: -first.ahead(fmean(row.scores[first.name]), 0.0))
+    titles = {metric.name: metric.title for metric in metrics}
+    return Results(
+        title=study.title,
+        column=study.comparison.column,
+        subject=catalogue.tasks()[task.kind].subject,
+        unit=task.unit,
+        curve_of=titles.get(rows[0].curve_of, "training loss"),
+        metrics=metrics,
+        rows=rows,
+        seeds=study.seeds,
+        made_with=made,
+    )

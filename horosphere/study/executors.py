@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol
 
@@ -39,16 +40,13 @@ class Outcome:
         return self.code < 0 or self.code == SAVED
 
 
-class Handle(Protocol):
+@dataclass(frozen=True, eq=False)
+class Handle:
     """A job under way."""
 
-    def outcome(self) -> Outcome | None: ...
-
-    def stop(self) -> None:
-        """Let it save and end."""
-
-    def wait(self) -> None:
-        """Until it has."""
+    outcome: Callable[[], Outcome | None]
+    stop: Callable[[], object]  # lets it save and end
+    wait: Callable[[], object] = lambda: None  # until it has
 
 
 class Executor(Protocol):
@@ -100,7 +98,7 @@ def _die_with_parent() -> None:
 
 
 def run_command(command: Sequence[str], folder: str) -> tuple[int, str]:
-    """The exit code of a command in a folder, and the last line it complained with: what a worker of Ray or Slurm calls."""
+    """What a worker of Ray or Slurm calls: the exit code of a command in a folder, and its last complaint."""
     with TemporaryFile() as errors:
         code = start(command, errors, cwd=folder).wait()
         return code, last_line(errors)
@@ -127,29 +125,22 @@ class Here:
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         threads = str(max(1, (os.cpu_count() or 1) // self.jobs))  # processes that share cores must not fight for them
-        return [_Process(command, {"OMP_NUM_THREADS": threads, **os.environ}) for command in commands]
+        return [self._process(command, {"OMP_NUM_THREADS": threads, **os.environ}) for command in commands]
+
+    def _process(self, command: Sequence[str], env: dict[str, str]) -> Handle:
+        errors = TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
+        process = start(command, errors, env)
+
+        def outcome() -> Outcome | None:
+            return None if process.poll() is None else Outcome(process.returncode, last_line(errors))
+
+        return Handle(outcome, process.terminate, process.wait)
 
     def close(self) -> None:
         pass
 
 
-class _Process:
-    def __init__(self, command: Sequence[str], env: dict[str, str]):
-        self.errors = TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
-        self.process = start(command, self.errors, env)
-
-    def outcome(self) -> Outcome | None:
-        code = self.process.poll()
-        return None if code is None else Outcome(code, last_line(self.errors))
-
-    def stop(self) -> None:
-        self.process.terminate()
-
-    def wait(self) -> None:
-        self.process.wait()
-
-
-# -- Ray --------------------------------------------------------------------------------------------------------------
+# -- clusters ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,22 @@ class Ray:
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
             ray.init(address=self.address, include_dashboard=None if self.address else False, **quiet)
         remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(run_command)
-        return [_RayTask(remote.remote(list(command), os.getcwd())) for command in commands]
+        tasks = [remote.remote(list(command), os.getcwd()) for command in commands]
+        # the command ends with its worker, by SIGTERM: it saves
+        return [Handle(partial(self._outcome, task), partial(ray.cancel, task, force=True)) for task in tasks]
+
+    def _outcome(self, task: Any) -> Outcome | None:
+        import ray
+
+        lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError)
+        if not ray.wait([task], timeout=0)[0]:
+            return None
+        try:
+            return Outcome(*ray.get(task))
+        except lost:
+            return Outcome(-signal.SIGKILL, "its worker died")
+        except ray.exceptions.TaskCancelledError:
+            return Outcome(SAVED)
 
     def close(self) -> None:
         import ray
@@ -182,37 +188,9 @@ class Ray:
             ray.shutdown()
 
 
-class _RayTask:
-    def __init__(self, reference: Any):
-        self.reference = reference
-
-    def outcome(self) -> Outcome | None:
-        import ray
-
-        if not ray.wait([self.reference], timeout=0)[0]:
-            return None
-        try:
-            return Outcome(*ray.get(self.reference))
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
-            return Outcome(-signal.SIGKILL, "its worker died")
-        except ray.exceptions.TaskCancelledError:
-            return Outcome(SAVED)
-
-    def stop(self) -> None:
-        import ray
-
-        ray.cancel(self.reference, force=True)  # the command ends with its worker, by SIGTERM: it saves
-
-    def wait(self) -> None:
-        pass  # a worker that was cancelled tells nobody when its command has ended
-
-
-# -- Slurm ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Slurm:
-    """One job array. Jobs that a node lost are submitted again."""
+    """One job array, by submitit. Jobs that a node lost are submitted again."""
 
     partition: str | None = None
     account: str | None = None
@@ -233,40 +211,23 @@ class Slurm:
         import submitit
 
         queue = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
-        queue.update_parameters(
-            name="horosphere",
-            timeout_min=self.minutes,
-            cpus_per_task=self.cpus,
-            gpus_per_node=self.gpus,
-            mem_gb=self.memory,
-            slurm_partition=self.partition,
-            slurm_account=self.account,
-            slurm_array_parallelism=self.jobs,
-        )
+        sizes = {"cpus_per_task": self.cpus, "gpus_per_node": self.gpus, "mem_gb": self.memory}
+        place = {"slurm_partition": self.partition, "slurm_account": self.account}
+        limits = {"timeout_min": self.minutes, "slurm_array_parallelism": self.jobs}
+        queue.update_parameters(name="horosphere", **sizes, **place, **limits)
         with queue.batch():
             jobs = [queue.submit(run_command, list(command), os.getcwd()) for command in commands]
-        return [_SlurmJob(job) for job in jobs]
+        return [Handle(partial(self._outcome, job), job.cancel) for job in jobs]
 
-    def close(self) -> None:
-        pass
-
-
-class _SlurmJob:
-    def __init__(self, job: Any):
-        self.job = job
-
-    def outcome(self) -> Outcome | None:
+    def _outcome(self, job: Any) -> Outcome | None:
         from submitit.core.utils import UncompletedJobError
 
-        if not self.job.done():
+        if not job.done():
             return None
         try:
-            return Outcome(*self.job.result())
+            return Outcome(*job.result())
         except UncompletedJobError:
             return Outcome(-signal.SIGKILL, "its process died")
 
-    def stop(self) -> None:
-        self.job.cancel()
-
-    def wait(self) -> None:
+    def close(self) -> None:
         pass

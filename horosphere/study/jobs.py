@@ -1,17 +1,15 @@
 """Commands of `horosphere` as jobs: so many at a time, none left behind, those that are lost begun again."""
 
-import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from horosphere.errors import UserError
 from horosphere.progress import Update
 from horosphere.runs import steps_done
+from horosphere.stopping import sigterm_as_ctrl_c
 from horosphere.study.executors import Executor, Handle
 
 POLL = 0.2  # seconds between looks at the jobs
@@ -37,7 +35,7 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
     """All of them. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
     waiting, finished, lost = list(jobs), 0, Counter[str]()
     running: dict[Handle, Job] = {}
-    with _heeding_sigterm():
+    with sigterm_as_ctrl_c():
         try:
             while waiting or running:
                 room = max(0, executor.at_once - len(running))
@@ -66,16 +64,3 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
             for handle in running:
                 handle.wait()
             executor.close()
-
-
-@contextmanager
-def _heeding_sigterm() -> Iterator[None]:
-    """As Ctrl-C: by itself it would leave the jobs without a parent."""
-    if threading.current_thread() is not threading.main_thread():  # Python lets no other set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -14,7 +14,7 @@ from horosphere.files import write_whole
 from horosphere.tables import table_lines
 
 RESULTS = "study.json"
-MORE = "Pass --seeds 3."
+BEYOND = "beyond the spread of seeds"
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Row:
     scores: dict[str, list[float]]  # of each seed, at the end
     seconds: list[float]  # of each training
     step_ms: float  # the median
+    curve_of: str  # the metric that its curve shows
     curve: list[tuple[float, float]]  # units read in training, and the mean over seeds there
     folders: list[str]  # of the runs
     sample: str = ""  # what the first of them wrote
@@ -89,7 +90,7 @@ class Results:
         best, first = self.rows[0], self.judged[0]
         if self.seeds < 2:
             said = f"{best.name} has the best {first.title} ({first.cell(best.scores[first.name])})"
-            return f"{several}: {said}, but one run says nothing about chance. {MORE}"
+            return f"{several}: {said}, but one run says nothing about chance. Pass --seeds 3."
         pairs = self.pairs()
         said = " ".join(self._between(a, b) for a, b in [*pairs, *self._ablations()])
         return f"{several}. {said}{self._conclusion(pairs)}"
@@ -121,20 +122,13 @@ class Results:
             return f"{a.sentence_name} and {b.sentence_name} are within the spread of seeds of each other."
         if won and lost:
             ours, theirs = (" and ".join(metric.title for metric in metrics) for metrics in (won, lost))
-            return (
-                f"{a.sentence_name} beats {b.sentence_name} beyond the spread of seeds on {ours}, "
-                f"{b.sentence_name} beats {a.sentence_name} on {theirs}."
-            )
+            other = f"{b.sentence_name} beats {a.sentence_name} on {theirs}"
+            return f"{a.sentence_name} beats {b.sentence_name} {BEYOND} on {ours}, {other}."
         winner, loser, metrics = (a, b, won) if won else (b, a, lost)
-        by = [self._gap(metric, winner, loser) for metric in metrics]
+        gaps = {m: m.ahead(fmean(winner.scores[m.name]), fmean(loser.scores[m.name])) for m in metrics}
+        by = " and ".join(f"by {gap:.{m.digits}f} on {m.title}" for m, gap in gaps.items())
         only = " only" * (len(metrics) < len(self.judged))
-        return (
-            f"{winner.sentence_name} beats {loser.sentence_name} beyond the spread of seeds, {' and '.join(by)}{only}."
-        )
-
-    def _gap(self, metric: Metric, a: Row, b: Row) -> str:
-        gap = metric.ahead(fmean(a.scores[metric.name]), fmean(b.scores[metric.name]))
-        return f"by {gap:.{metric.digits}f} on {metric.title}"
+        return f"{winner.sentence_name} beats {loser.sentence_name} {BEYOND}, {by}{only}."
 
     def _conclusion(self, pairs: list[tuple[Row, Row]]) -> str:
         pairs = [(a, b) for a, b in pairs if b.entrant.flat and not a.entrant.flat]

@@ -219,6 +219,30 @@ class WidthFit:
         """Different widths."""
         return len(np.unique(self.table.width))
 
+    def rows(self) -> list[list[str]]:
+        """For a table."""
+        models = len(set(self.table.model.tolist()))
+        offsets = f"an offset for each of {len(self.offsets)} (family, dataset)"
+        errors = {law: error for law, error in self.left_out.items() if not math.isnan(error)}
+        return [
+            ["losses", f"{len(self.table)} of {models} models at {self.sizes} widths"],
+            ["law", f"L = {self.scale:.3g}/m^{self.exponent:.3f} + {offsets}"],
+            ["α", f"{self.exponent:.3f}"],
+            ["  profile, 95 %", interval(self.profile)],
+            ["  bootstrap over models, 95 %", interval(self.bootstrap)],
+            ["mean square error", f"{self.mse:.2e}"],
+            *([f"error on a model left out, {law}", f"{error:.3f} nats"] for law, error in errors.items()),
+        ]
+
+
+def interval(ends: tuple[float, float]) -> str:
+    """For a table.
+
+    >>> interval((0.5, 1.25)), interval((math.nan, math.nan))
+    ('0.500 … 1.250', 'none: too few sizes')
+    """
+    return "none: too few sizes" if math.isnan(ends[0]) else f"{ends[0]:.3f} … {ends[1]:.3f}"
+
 
 def fit_widths(table: Losses, bootstrap: int = 1000, seed: int = 0) -> WidthFit:
     """The law by variable projection: given α, A and the offsets are linear, so only α is searched.

@@ -57,6 +57,12 @@ class Head:
     padded: int  # rows without a token, dropped
     note: str = ""  # anything else that was done to the weight
 
+    def told(self) -> list[list[str]]:
+        """For a table."""
+        padded = f", {self.padded} padded rows dropped" * bool(self.padded)
+        kind = f"{self.tensor}, {len(self.weight):,} x {self.dims}, {'tied' if self.tied else 'its own'}{padded}"
+        return [["model", self.name + f"  ({self.note})" * bool(self.note)], ["head", kind]]
+
 
 def head(model: str | Path) -> Head:
     """The head of a folder made by save_pretrained or `horosphere train`, or of "hf:NAME" on Hugging Face.
@@ -105,8 +111,8 @@ def head(model: str | Path) -> Head:
 def head_counts(model: str | Path, source: str, size: int) -> np.ndarray:
     """How often each token of the model's own tokenizer occurs in a text (see `data.text.documents`).   -> (size,)"""
     from horosphere.data.tokenizer import load_tokenizer
+    from horosphere.data.tokens import text_tokens
     from horosphere.measure.language import token_counts
-    from horosphere.tasks.language import text_tokens
 
     name = str(model)
     if name.startswith(HUB):
@@ -344,6 +350,20 @@ class HeadGeometry:
     norm_std: float
     empty: int  # rows of length zero, left out of every overlap
     by_frequency: TokenRadius | None  # norms against counts, where there are counts
+
+    def told(self) -> list[list[str]]:
+        """For a table."""
+        overlaps = {
+            "overlap": self.raw,
+            "  centred": self.centred,
+            f"  without {self.components} components": self.trimmed,
+        }
+        rows = [[name, f"{o.mean_square:.3e}  ({o.times_isotropic:.2f} times 1/m)"] for name, o in overlaps.items()]
+        rows.append(["effective dimensions", f"{self.effective_dims:.1f}"])
+        rows.append(["norms", f"{self.norm_mean:.3f} ± {self.norm_std:.3f}"])
+        if self.by_frequency is not None:
+            rows.append(["norms follow frequency", f"{self.by_frequency.correlation:.2f}  (rank correlation)"])
+        return rows
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ def sweep_in_parts(
     executor: Executor,
     options: SweepOptions,
 ) -> list[Row]:
-    """Train all runs in `count` jobs of `horosphere superposition sweep WORDS --part NUMBER/COUNT`; one row each, in their order."""
+    """Train all runs in `count` jobs, `horosphere superposition sweep WORDS --part NUMBER/COUNT`; one row each."""
     runs, grid = list(runs), grid_of(runs, schedule)
     rows = finished(out, grid, options.resume, options.overwrite)
     parts = {number: members for number in range(1, count + 1) if (members := part_of(runs, number, count))}

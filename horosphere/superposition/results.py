@@ -96,6 +96,19 @@ class Setting:
         return law_exponent(self.law)
 
 
+def setting_rows(found: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table: how loss falls with width in each setting."""
+    rows = []
+    for s in found:
+        kind = f"{s.law}, E = {s.density:g}, γ = {s.gamma:.3g}"
+        kind += ", b = 0" * (s.bias == "zero") + f", {s.readout}" * (s.readout != "dot")
+        between = "" if math.isnan(s.fit.low) else f"{s.fit.low:.2f} … {s.fit.high:.2f}"
+        seeds, widths = s.losses.shape
+        widest = [f"{s.losses[:, -1].mean():.4f}", f"{s.represented[:, -1].mean():.2f}"]
+        rows.append([kind, f"{s.fit.exponent:.2f}", between, *widest, f"{widths} x {seeds}"])
+    return ["setting", "α_m", "95 %", "widest: loss", "φ½", "widths x seeds"], rows
+
+
 def law_exponent(law: str) -> float:
     """The exponent of a power law of frequencies; NaN for other laws.
 

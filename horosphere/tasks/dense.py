@@ -18,24 +18,24 @@ from horosphere import catalogue
 from horosphere.data.augment import normalise, on_device
 from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
 from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, resized, separated, short_side
-from horosphere.data.order import shuffled
-from horosphere.errors import UserError, one_line
+from horosphere.data.read_ahead import ReadAhead, ahead
+from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.objects import AveragePrecision
 from horosphere.evaluate.pixels import SemanticScores, confusion, semantic_scores
 from horosphere.extras import require
 from horosphere.files import write_whole
-from horosphere.models.backbones import HCFORMER, adapt, create_backbone
+from horosphere.models.backbones import HCFORMER, adapt, create_backbone, for_cuda, laid_out
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
+from horosphere.models.weights import begin_with
 from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import Count, Positive
-from horosphere.tasks.pictures import CLASSES, for_cuda, laid_out, require_one_source
+from horosphere.tasks.pictures import CLASSES, read_classes, require_one_source
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.read_ahead import ReadAhead
-from horosphere.train.task import Task, begin_with
+from horosphere.train.task import Task
 
 SEMANTIC, DETECTION = "semantic-fpn", "mask-rcnn"
 EVAL_ROWS = 16  # pictures at once in an evaluation, those of one size together
@@ -127,7 +127,7 @@ class Dense(Task[DenseData[Any]]):
             trained = Run.open(self.start, "pictures").load().network
             given = (trained.backbone if isinstance(trained, HiMapper) else adapt(trained)[0]).state_dict()
             begin_with(_backbone(model), given, self.start)
-        return for_cuda(model, self.world)
+        return for_cuda(model, self.world.device, self.world.size)
 
     def network_for(self, classes: int, image_size: int, pretrained: bool = False) -> nn.Module:
         changes = {**self.config, "image_size": image_size} if self.backbone.startswith(HCFORMER) else {}
@@ -140,7 +140,8 @@ class Dense(Task[DenseData[Any]]):
         self.pictures = data
         if self.detects:
             self.engine = dataclasses.replace(self.engine, compile=False)
-        self.read = ReadAhead(self._start, self.engine, self.world)
+        order = self.engine.rows_of(self.world.rank, self.world.size)
+        self.read = ReadAhead(self._start, order, self.engine.steps)
 
     def begin(self, folder: Path) -> None:
         write_whole(folder / CLASSES, json.dumps({"classes": self.pictures.classes}).encode())
@@ -150,16 +151,16 @@ class Dense(Task[DenseData[Any]]):
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """Pictures of the next rows are read meanwhile.
 
-        semantic-fpn: images (B, 3, size, size) uint8, masks (B, size, size) int16. mask-rcnn: images (B, 3, H, W) uint8, filled
-        up to one shape, sizes (B, 2), counts (B,), and of all T objects one after another boxes (T, 4), labels (T,),
-        masks (T, H, W) uint8.
+        semantic-fpn: images (B, 3, s, s) uint8, masks (B, s, s) int16. mask-rcnn: images (B, 3, H, W) uint8, filled up
+        to one shape, sizes (B, 2), counts (B,), and of all T objects one after another boxes (T, 4),
+        labels (T,), masks (T, H, W) uint8.
         """
         later = self.read(step, rows)
         return collate_instances(later()) if self.detects else collate_masks(later())
 
     def _start(self, step: int, rows: range) -> Callable[[], list[Any]]:
-        train, engine, first = self.pictures.train, self.engine, step * self.engine.batch
-        chosen = shuffled(len(train), first + rows.start, first + rows.stop, engine.seed)
+        train, engine = self.pictures.train, self.engine
+        chosen = self.drawn(step, rows, len(train))
         draws = np.random.default_rng((engine.seed, step, 2)).random((engine.batch, 4))[rows.start : rows.stop]
         if self.detects:
             return train.later(chosen, lambda image, target, i: flipped(image, target, self.flip and draws[i, 3] < 0.5))
@@ -187,11 +188,7 @@ class Dense(Task[DenseData[Any]]):
         return self.network_for(run.about.facts["classes"], run.about.facts["image_size"])
 
     def trained(self, network: nn.Module, run: Run) -> TrainedDense:
-        file = run.folder / CLASSES
-        try:
-            classes = [str(name) for name in json.loads(file.read_text(encoding="utf-8"))["classes"]]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error
+        classes, _ = read_classes(run.folder / CLASSES)
         return TrainedDense(network, classes, self.size, self.detects)
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
@@ -208,9 +205,9 @@ def _backbone(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, world: World) -> SemanticScores:
-    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size. Shared by all processes.
+    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size.
 
-    With several processes each takes one picture at a time and all as many: what fills up the last round counts for nothing.
+    Several processes share them, one at a time and all as many: what fills up the last round counts for nothing.
     """
     held, classes = data.valid, len(data.classes)
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=world.device)
@@ -218,16 +215,11 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
     mine = np.arange(-(-len(held) // world.size) * world.size)[world.rank :: world.size]
     chunks = [mine[i : i + rows] for i in range(0, len(mine), rows)]
 
-    def start(chunk: np.ndarray) -> Callable[[], list[tuple[np.ndarray, np.ndarray]]]:
-        def shrunk(image: np.ndarray, mask: np.ndarray, _: int) -> tuple[np.ndarray, np.ndarray]:
-            return resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask
+    def shrunk(image: np.ndarray, mask: np.ndarray, _: int) -> tuple[np.ndarray, np.ndarray]:
+        return resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask
 
-        return held.later(chunk % len(held), shrunk)
-
-    later = start(chunks[0])
-    for number, chunk in enumerate(chunks):
-        pictures = later()
-        later = start(chunks[number + 1]) if number + 1 < len(chunks) else later
+    read = ahead(lambda number: held.later(chunks[number] % len(held), shrunk), len(chunks))
+    for chunk, pictures in zip(chunks, read, strict=True):
         groups: dict[tuple[int, ...], list[int]] = {}
         for place, (image, mask) in enumerate(pictures):
             groups.setdefault((*image.shape, *mask.shape), []).append(place)
@@ -249,15 +241,11 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
 def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: torch.device) -> dict[str, float]:
     """COCO's average precision of boxes and of masks.
 
-    Every process goes through all pictures: a sharded model needs them all in every forward, and masks are not sent around.
+    Every process goes through all pictures: a sharded model needs them in every forward, and masks are not sent around.
     """
     score, held = AveragePrecision(), data.valid
     chunks = [range(i, min(i + EVAL_ROWS, len(held))) for i in range(0, len(held), EVAL_ROWS)]
-    later = held.later(chunks[0], lambda image, truth, _: (image, truth))
-    for number in range(len(chunks)):
-        pictures = later()
-        if number + 1 < len(chunks):
-            later = held.later(chunks[number + 1], lambda image, truth, _: (image, truth))
+    for pictures in ahead(lambda number: held.later(chunks[number], lambda *pair: pair[:2]), len(chunks)):
         for image, truth in pictures:
             x = on_device(torch.from_numpy(image.copy()), device).permute(2, 0, 1).float() / 255
             score.add(model([x])[0], truth)

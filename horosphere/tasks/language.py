@@ -1,46 +1,35 @@
-"""Next-token prediction on text: a tokenizer, windows of tokens, bits per byte, and a folder that is a Hugging Face model."""
+"""Next-token prediction on text: windows of tokens, bits per byte, and a folder that is a Hugging Face model."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from horosphere.data.text import documents
+from horosphere.data import tokens as streams
 from horosphere.data.tokenizer import load_tokenizer
-from horosphere.data.tokens import (
-    Corpus,
-    TokenFile,
-    Windows,
-    cache_folder,
-    document_positions,
-    prepare,
-    tokenise,
-    windows_in_order,
-)
-from horosphere.errors import UserError, one_line
+from horosphere.data.tokens import Corpus, TokenFile, Windows, packed_positions, text_tokens
+from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.perplexity import Perplexity, perplexity
 from horosphere.extras import require
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
-from horosphere.models.writing import autocast, hushed, write
-from horosphere.nn import Experts, Router, document_mask
+from horosphere.models.pretrained import CONFIG, put_files, read_helm
+from horosphere.models.weights import begin_with
+from horosphere.models.writing import autocast, packed_inputs, write
+from horosphere.nn import Experts, Router
 from horosphere.progress import Update, progress
-from horosphere.runs import CHECKPOINTS, RUN, Run, latest
+from horosphere.runs import RUN, Run
 from horosphere.settings import Count
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World, whole
-from horosphere.train.task import CompareOptions, Task, begin_with
+from horosphere.train.task import CompareOptions, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -48,7 +37,6 @@ if TYPE_CHECKING:
     from horosphere.models.helm import HelmConfig, HelmForCausalLM
     from horosphere.train.recipe import Recipe
 
-EXPORTED = "config.json"  # the last file of an export: where it is, all are
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
 ROUND = 64
 LOGITS = 2**28  # numbers at once in an evaluation, 1 GB in fp32
@@ -75,7 +63,7 @@ class Language(Task[Corpus]):
 
     kind = "language"
     unit = "tokens"
-    mark = EXPORTED
+    mark = CONFIG
     then = 'horosphere generate {run} "Once upon"'
     options = LanguageOptions
     metrics = (
@@ -99,8 +87,9 @@ class Language(Task[Corpus]):
 
     def open_data(self) -> Corpus:
         """The tokens, made at the first call."""
-        with progress("reading text, MB", _megabytes(self.data), self.quiet) as update:
-            return prepare(self.data, self.tokenizer, self.vocab, self.valid, cache_folder(), update, self.field)
+        chosen, cache = (self.data, self.tokenizer, self.vocab, self.valid), streams.cache_folder()
+        with progress("reading text, MB", streams.megabytes(self.data), self.quiet) as update:
+            return streams.prepare(*chosen, cache, update, self.field)
 
     def rows(self, data: Corpus) -> int:
         return len(data.train) // self.length
@@ -140,7 +129,7 @@ class Language(Task[Corpus]):
 
     def begin(self, folder: Path) -> None:
         """From the first step on, who loads a checkpoint finds its tokenizer."""
-        _put(folder, self.corpus.tokenizer.save_pretrained)
+        put_files(folder, folder / RUN, self.corpus.tokenizer.save_pretrained)
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -157,7 +146,7 @@ class Language(Task[Corpus]):
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         tokens = batch["tokens"]
-        inputs = model_inputs(tokens[:, :-1], batch.get("position_ids"))
+        inputs = packed_inputs(tokens[:, :-1], batch.get("position_ids"))
         loss = model(**inputs, shift_labels=tokens[:, 1:]).loss
         loads = [module.load for module in model.modules() if isinstance(module, Router)]
         if not loads:
@@ -189,7 +178,7 @@ class Language(Task[Corpus]):
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""
-        _put(folder, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
+        put_files(folder, folder / RUN, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
 
     @classmethod
     def load(cls, run: Run) -> TrainedLanguage:
@@ -250,25 +239,6 @@ def dense_parameters(task: Language, tokenizer: PreTrainedTokenizerFast, **chang
         return int(HelmForCausalLM(config).num_parameters())
 
 
-# -- tokens and documents ---------------------------------------------------------------------------------------------
-
-
-def packed_positions(tokens: Tensor, bos: int) -> Tensor | None:
-    """Positions that start again with each document, or None where every row is of one: then plain causal attention does.
-
-    (B, T) -> (B, T)
-    """
-    return document_positions(tokens, bos) if (tokens[:, 1:] == bos).any() else None
-
-
-def model_inputs(tokens: Tensor, position_ids: Tensor | None) -> dict[str, Any]:
-    """Arguments of the model for windows of tokens (B, T), whose documents `position_ids` (B, T) keep apart."""
-    inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": False}
-    if position_ids is None:
-        return inputs
-    return {**inputs, "position_ids": position_ids, "attention_mask": document_mask(position_ids)}
-
-
 def _curvatures(model: nn.Module) -> dict[str, float]:
     """The least and the most curved of the experts; all processes must ask."""
     experts = [m for m in model.modules() if isinstance(m, Experts) and m.spread is not None]
@@ -276,11 +246,6 @@ def _curvatures(model: nn.Module) -> dict[str, float]:
         return {}
     c = torch.cat([learned_curvature(m.c0, whole(m.log_ratio)) for m in experts])
     return {"curvature_min": c.min().item(), "curvature_max": c.max().item()}
-
-
-def _megabytes(source: str) -> int:
-    path = Path(source)
-    return sum(f.stat().st_size for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()) // 10**6
 
 
 # -- validation -------------------------------------------------------------------------------------------------------
@@ -299,57 +264,29 @@ def validate(
     With a limit, that many windows drawn from all of it; their bytes are then the text's in proportion to their tokens.
     """
     rows = max(1, min(ROWS, LOGITS // (length * tokens.vocab_size)))
-    windows = _windows(tokens, length, rows * world.size, limit)
+    windows = streams.some_windows(tokens, length, rows * world.size, limit)
     # with fewer windows than processes all read all, which leaves the ratios as they are
     if min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size:
-        windows = _share(windows, world)
-    cost = perplexity(
-        model,
-        windows,
-        None,
-        world.device,
-        lambda part: model_inputs(part, packed_positions(part, tokens.bos)),
-        progress if world.is_main else None,
-    )
+        windows = streams.share_of_windows(windows, world.rank, world.size)
+
+    def inputs(part: Tensor) -> dict[str, Any]:
+        return packed_inputs(part, packed_positions(part, tokens.bos))
+
+    cost = perplexity(model, windows, None, world.device, inputs, progress if world.is_main else None)
     nats, predicted = world.sum(torch.tensor([cost.nats, cost.tokens], dtype=torch.float64)).tolist()
     text_bytes = round(tokens.text_bytes * predicted / (len(tokens) - 1))
     return Perplexity(nats, int(predicted), text_bytes, cost.stderr if world.size == 1 else None)
-
-
-def _windows(tokens: TokenFile, length: int, rows: int, limit: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-    if limit is None or limit * length >= len(tokens) - 1 - length:
-        yield from windows_in_order(tokens, length, rows)
-        return
-    drawn = Windows(tokens, length, limit, seed=0)
-    for first in range(0, limit, rows):
-        batch = drawn.batch(0, range(first, min(first + rows, limit)))
-        yield batch, torch.ones(len(batch), length, dtype=torch.bool)
-
-
-def _share(windows: Iterable[tuple[Tensor, Tensor]], world: World) -> Iterator[tuple[Tensor, Tensor]]:
-    """This process's part of each batch: all take as many, though what one reads last may count for nothing."""
-    for tokens, counted in windows:
-        mine = slice(world.rank, None, world.size)
-        has_part = len(tokens) > world.rank
-        yield (tokens[mine], counted[mine]) if has_part else (tokens[:1], torch.zeros_like(counted[:1]))
-
-
-def text_tokens(source: str, tokenizer: PreTrainedTokenizerFast, field: str = "text") -> TokenFile:
-    """Any text, as tokens in memory."""
-    with TemporaryDirectory(prefix="horosphere.") as aside:
-        tokens = tokenise(documents(source, field), tokenizer, Path(aside, "tokens"))
-        return dataclasses.replace(tokens, tokens=np.array(tokens.tokens))
 
 
 # -- runs, and folders that hold a model ------------------------------------------------------------------------------
 
 
 def load(folder: str | Path) -> TrainedLanguage:
-    """The model in the folder of a run, of a run under way its last checkpoint's; or in a folder that Hugging Face's library wrote."""
+    """The model in the folder of a run (of one under way its last checkpoint's), or in one of Hugging Face's making."""
     folder = Path(folder)
     require("language")
-    if (folder / EXPORTED).is_file():
-        model = _exported(folder)
+    if (folder / CONFIG).is_file():
+        model = read_helm(folder)
     else:
         run = Run.open(folder, Language.kind)
         model = cast("HelmForCausalLM", Language.of(run).from_checkpoint(run))
@@ -398,41 +335,3 @@ def token_study(
         return study(
             models, token_labels(tokenizer, size), token_counts(counted, size), rows, seed=seed, progress=update
         )
-
-
-def _exported(folder: Path) -> HelmForCausalLM:
-    from horosphere.models.helm import HelmConfig, HelmForCausalLM
-
-    try:
-        kind = json.loads((folder / EXPORTED).read_text(encoding="utf-8")).get("model_type")
-        if kind != HelmConfig.model_type:
-            how = f"this reads {HelmConfig.model_type} only, load it with transformers"
-            raise UserError(f"{folder}: a model of type {kind}; {how}")
-        with hushed():
-            model, problems = HelmForCausalLM.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
-            )
-    except UserError:
-        raise
-    except Exception as error:  # what transformers and safetensors raise for a broken file is anyone's guess
-        raise _damaged(folder, error) from error
-    for what, names in problems.items():
-        if names:
-            raise _damaged(folder, f"{what.replace('_', ' ')}: {min(map(str, names))}")
-    assert isinstance(model, HelmForCausalLM)
-    return model
-
-
-def _damaged(folder: Path, reason: object) -> UserError:
-    how = f"; delete its {EXPORTED} to use the last checkpoint" if latest(folder / CHECKPOINTS) else ""
-    return UserError(f"{folder}: a damaged or foreign model ({one_line(reason)}){how}")
-
-
-def _put(folder: Path, *savers: Callable[[str], object]) -> None:
-    """Files into a folder, each whole, readable for whom run.json is (safetensors' own are not); EXPORTED last."""
-    with TemporaryDirectory(dir=folder, prefix=".aside.", ignore_cleanup_errors=True) as aside, hushed():
-        for save in savers:
-            save(aside)
-        for file in sorted(Path(aside).iterdir(), key=lambda file: file.name == EXPORTED):
-            file.chmod((folder / RUN).stat().st_mode)
-            file.replace(folder / file.name)

@@ -15,14 +15,20 @@ from torch import Tensor, nn
 from horosphere import catalogue
 from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
-from horosphere.data.order import shuffled
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
-from horosphere.models.node_embedding import Batch, NodeEmbedding, NodeEmbeddingConfig, Relations
+from horosphere.models.node_embedding import (
+    Batch,
+    NodeEmbedding,
+    NodeEmbeddingConfig,
+    Relations,
+    read_points,
+    write_points,
+)
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
@@ -103,17 +109,14 @@ class Nodes(Task[NodeData]):
         return model
 
     def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:
-        if (
-            given.labels != labels
-            or given.points.shape != model.points.shape
-            or given.config.geometry != self.configuration().geometry
-        ):
+        theirs = (given.labels, given.points.shape, given.config.geometry)
+        if theirs != (labels, model.points.shape, self.configuration().geometry):
             raise UserError(f"start={self.start}: a run of other nodes, dimensions or geometry; give one of the same")
         model.table.weight.data.copy_(given.points)
         model.manifold.load_state_dict(given.manifold.state_dict())
 
     def ready(self, data: NodeData) -> None:
-        self.opened = data
+        super().ready(data)
         self.relations = Relations(data.relations, len(data.graph), self.world.device)
         self.mean_relations = len(data.relations) / len(self.relations.subjects)
 
@@ -122,12 +125,11 @@ class Nodes(Task[NodeData]):
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
-        first, seed, device = step * self.engine.batch, self.engine.seed, self.world.device
-        subjects = self.relations.subjects
-        chosen = shuffled(len(subjects), first + rows.start, first + rows.stop, seed)
-        drawn = np.random.default_rng((seed, step)).integers(len(self.opened.graph), size=self.negatives)
-        batch = self.relations.batch(subjects[torch.from_numpy(chosen).to(device)])
-        negatives = torch.from_numpy(np.unique(drawn)).to(device)
+        subjects, device, random = self.relations.subjects, self.world.device, (self.engine.seed, step)
+        chosen = torch.from_numpy(self.drawn(step, rows, len(subjects))).to(device)
+        others = np.random.default_rng(random).integers(len(self.opened.graph), size=self.negatives)
+        batch = self.relations.batch(subjects[chosen])
+        negatives = torch.from_numpy(np.unique(others)).to(device)
         return {"nodes": batch.nodes, "row": batch.row, "related": batch.related, "negatives": negatives}
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -165,28 +167,13 @@ class Nodes(Task[NodeData]):
     # -- the points -------------------------------------------------------------------------------------------------
 
     def export(self, folder: Path, network: nn.Module) -> None:
-        """The points, with the curvature where it was learned."""
-        from safetensors.torch import save
-
-        model = cast(NodeEmbedding, network)
-        curvature = {f"manifold.{name}": tensor for name, tensor in model.manifold.state_dict().items()}
-        write_whole(folder / POINTS, save({"points": model.points.contiguous(), **curvature}))
+        write_points(cast(NodeEmbedding, network), folder / POINTS)
 
     def rebuild(self, run: Run) -> NodeEmbedding:
         return NodeEmbedding(len(_labels(run)), self.configuration())
 
     def read_export(self, network: nn.Module, folder: Path) -> None:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        model = cast(NodeEmbedding, network)
-        try:
-            tensors = load_file(folder / POINTS)
-            model.table.weight.data.copy_(_shaped(tensors.pop("points"), model.points))
-            model.manifold.load_state_dict({name.removeprefix("manifold."): t for name, t in tensors.items()})
-        except (OSError, LookupError, ValueError, RuntimeError, SafetensorError) as error:
-            how = "delete it to use the last checkpoint"
-            raise UserError(f"{folder / POINTS}: damaged or foreign points ({one_line(error)}); {how}") from error
+        read_points(cast(NodeEmbedding, network), folder / POINTS)
 
     def trained(self, network: nn.Module, run: Run) -> Embedded:
         model = cast(NodeEmbedding, network)
@@ -253,9 +240,3 @@ def _labels(run: Run) -> list[str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{run.folder / LABELS}: a damaged file ({one_line(error)}); embed the graph again") from error
     return [str(label) for label in labels]
-
-
-def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
-    if tensor.shape != like.shape:
-        raise ValueError(f"points {tuple(tensor.shape)} for {len(like)} labels in {like.shape[1]} dimensions")
-    return tensor

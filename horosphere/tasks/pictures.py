@@ -1,4 +1,4 @@
-"""Classification of pictures: augmented batches, averaged weights, top-1 and what the tree of classes says of mistakes."""
+"""Classification of pictures: augmented batches, averaged weights, top-1, and mistakes on the tree of classes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from horosphere import catalogue
 from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device
 from horosphere.data.classes import ClassTree
 from horosphere.data.images import ImageData, Later, open_images
-from horosphere.data.order import shuffled
+from horosphere.data.read_ahead import ReadAhead, ahead
 from horosphere.errors import UserError, one_line
-from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.evaluate.classification import Judged
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.measure.hierarchy import class_distances
-from horosphere.models.backbones import blocks_of, classifier
+from horosphere.models.backbones import blocks_of, classifier, for_cuda, laid_out
 from horosphere.models.himapper import HiMapper, HiMapperConfig
+from horosphere.models.weights import begin_with
 from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Count, Decay
 from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.read_ahead import ReadAhead
-from horosphere.train.task import CompareOptions, Task, begin_with
+from horosphere.train.task import CompareOptions, Task
 
 PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 EVAL_ROWS = 256  # pictures at once in an evaluation
@@ -104,10 +104,10 @@ class Pictures(Task[ImageData]):
             how = "mixup and cutmix take pictures in pairs; use a multiple of 2 for each"
             raise UserError(f"batch={self.engine.batch} for {self.world.size} processes: {how}")
         network = self.network_for(len(data.classes), self.pretrained, self.start)
-        return Averaged(for_cuda(network, self.world), self.ema)
+        return Averaged(for_cuda(network, self.world.device, self.world.size), self.ema)
 
     def network_for(self, classes: int, pretrained: bool = False, start: str | None = None) -> nn.Module:
-        """The network with new weights, published ones, or those of the run `start`.   (B, 3, size, size) -> (B, classes)
+        """The network with new weights, published ones, or those of the run `start`.   (B, 3, s, s) -> (B, classes)
 
         Of a run with other classes all is taken but the classifier: its weight and its bias.
         """
@@ -118,7 +118,8 @@ class Pictures(Task[ImageData]):
 
     def ready(self, data: ImageData) -> None:
         self.pictures = data
-        self.read = ReadAhead(self._start, self.engine, self.world)
+        order = self.engine.rows_of(self.world.rank, self.world.size)
+        self.read = ReadAhead(self._start, order, self.engine.steps)
 
     def begin(self, folder: Path) -> None:
         tree = None if self.pictures.tree is None else self.pictures.tree.parents.tolist()
@@ -138,8 +139,7 @@ class Pictures(Task[ImageData]):
 
     def _start(self, step: int, rows: range) -> tuple[Later, np.ndarray, Draws]:
         train, how, engine = self.pictures.train, self.augmentation, self.engine
-        first = step * engine.batch
-        chosen = shuffled(len(train), first + rows.start, first + rows.stop, engine.seed)
+        chosen = self.drawn(step, rows, len(train))
         draws = Draws.of(engine.seed, step, engine.batch, how)[rows.start : rows.stop]
         later = train.pictures.crops(train.numbers[chosen], how.box, draws.crop, self.size)
         return later, train.labels[chosen], draws
@@ -172,7 +172,7 @@ class Pictures(Task[ImageData]):
         return cast(Averaged, model).answering
 
     def trained(self, network: nn.Module, run: Run) -> TrainedPictures:
-        classes, tree = _read_classes(run.folder / CLASSES)
+        classes, tree = read_classes(run.folder / CLASSES)
         return TrainedPictures(network, classes, tree, self.size, self.augmentation)
 
     def untrained(self) -> TrainedPictures:
@@ -198,24 +198,7 @@ def require_one_source(start: str | None, pretrained: bool) -> None:
         raise UserError(f"start={start} and pretrained=true: weights come from one of them; leave out the other")
 
 
-def laid_out(x: Tensor) -> Tensor:
-    """As convolutions like it: channels last on CUDA."""
-    return x.contiguous(memory_format=torch.channels_last if x.is_cuda else torch.contiguous_format)
-
-
-def for_cuda(network: nn.Module, world: World) -> nn.Module:
-    """On CUDA convolutions with channels last (sharding takes contiguous weights only), and BatchNorm over all processes."""
-    if world.device.type != "cuda":
-        return network
-    if world.size > 1:
-        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network
-
-
-def _read_classes(file: Path) -> tuple[list[str], ClassTree | None]:
+def read_classes(file: Path) -> tuple[list[str], ClassTree | None]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         classes, parents = [str(name) for name in content["classes"]], content.get("parents")
@@ -231,61 +214,36 @@ def _read_classes(file: Path) -> tuple[list[str], ClassTree | None]:
 def evaluate_pictures(
     model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World
 ) -> dict[str, float]:
-    """How well a model in eval mode knows the pictures held out: loss, top1, top5, and on a tree of classes coarse,
-    tree_error, parent, sibling.
+    """How well a model in eval mode knows the pictures held out: loss, top1, top5; on a tree of classes coarse and
+    tree_error, and parent and sibling: how far the mean answer to a class lies from theirs, in units of strangers.
 
-    The last two: how far the mean answer to a class lies from its parent's and from its siblings', where strangers are 1 apart.
-    The work is shared by all processes. All take as many batches of one shape; what fills up the last ones counts for nothing.
+    All processes share the work, in as many batches of one shape: what fills up the last ones counts for nothing.
     """
     held = data.valid
     rows = min(EVAL_ROWS, -(-len(held) // world.size))
     rounds = -(-len(held) // (rows * world.size))
     places = np.arange(rounds * rows * world.size).reshape(-1, world.size, rows)[:, world.rank]
     still = np.zeros((rows, 4))
-    start = [
-        lambda p=p: held.pictures.crops(held.numbers[p % len(held)], augmentation.still_box, still, size)
-        for p in places
-    ]
-    sums, predicted = torch.zeros(3, dtype=torch.float64, device=world.device), []
+
+    def start(number: int) -> Later:
+        return held.pictures.crops(held.numbers[places[number] % len(held)], augmentation.still_box, still, size)
+
+    judged = Judged(data.tree, world.device)
     count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
     # sums of the answers to each class, and how many
     answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)
-    later = start[0]()
-    for number, place in enumerate(places):
-        images = on_device(later(), world.device)
-        later = start[number + 1]() if number + 1 < len(start) else later
+    for place, pixels in zip(places, ahead(start, len(places)), strict=True):
+        images = on_device(pixels, world.device)
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
-        # to compile every block once more takes longer than to do without
-        with eager():
+        with eager():  # to compile every block once more takes longer than to do without
             logits = model(laid_out(normalise(images))).float()
-        best = logits.topk(min(5, logits.shape[1])).indices
-        right = best == truth[:, None]
-        costs = F.cross_entropy(logits, truth, reduction="none")
-        sums += (torch.stack([costs, right[:, 0].float(), right.any(1).float()]) * counted).double().sum(1)
-        predicted.append(best[:, 0])
+        judged.add(logits, truth, counted)
         if count:
             mine = F.one_hot(truth, count) * counted[:, None]
             answers += mine.double().T @ F.pad(logits, (0, 1), value=1.0).double()
-    loss, top1, top5 = (world.sum(sums) / len(held)).tolist()
-    scores = {"loss": loss, "top1": top1, "top5": top5}
-    if data.tree is not None:
-        real = places.ravel() < len(held)
-        truths = held.labels[places.ravel()[real]]
-        scores |= _on_the_tree(torch.cat(predicted).cpu()[real], truths, data.tree, world)
-        if count:
-            scores |= _apart(world.sum(answers).cpu(), data.tree)
-    return scores
-
-
-def _on_the_tree(predicted: Tensor, truths: np.ndarray, tree: ClassTree, world: World) -> dict[str, float]:
-    """Mistakes weighed on the tree of classes, over all processes; one may have judged nothing."""
-    sums = np.zeros(3)
-    if len(truths):
-        mine = hierarchy_scores(predicted, truths, tree)
-        sums = np.array([mine.coarse, mine.tree_error, 1.0]) * len(truths)
-    coarse, error, judged = world.sum(torch.from_numpy(sums)).tolist()
-    return {"coarse": coarse / judged, "tree_error": error / judged}
+    scores = judged.scores(world.sum(judged.sums()))
+    return {**scores, **_apart(world.sum(answers).cpu(), data.tree)} if count and data.tree is not None else scores
 
 
 def _apart(answers: Tensor, tree: ClassTree) -> dict[str, float]:

@@ -12,7 +12,7 @@ from horosphere.train.distributed import local
 
 
 class Averaged(nn.Module):
-    """A network and, with a decay, the moving average of its weights: in training the network answers, in eval mode the average."""
+    """A network and, with a decay, the average of its weights. In training the network answers, else the average."""
 
     def __init__(self, network: nn.Module, decay: float | None):
         super().__init__()
@@ -38,7 +38,10 @@ class Averaged(nn.Module):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """average += (1 - d)(weights - average), d = min(decay, (1 + n)/(10 + n)) in step n: a short run forgets its beginning too."""
+        """average += (1 - d)(weights - average), d = min(decay, (1 + n)/(10 + n)) in step n.
+
+        So a short run forgets its beginning too.
+        """
         if self.average is None or self.decay is None:
             return
         self.taken = int(self.steps) + 1 if self.taken is None else self.taken + 1

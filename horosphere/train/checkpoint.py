@@ -7,8 +7,6 @@ Tensors are stored whole, whatever the number of processes that share them. Only
 
 import hashlib
 import json
-import os
-import platform
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -16,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from horosphere import __version__
 from horosphere.errors import UserError, one_line
+from horosphere.files import sync_folder, write_synced
 from horosphere.runs import checkpoints
 from horosphere.train.distributed import World, reshard, spread, whole
 
@@ -27,17 +26,9 @@ FILE_BYTES = 2 * 10**9  # a file holds no more, unless a single tensor does; als
 STATE = "state.json"
 
 
-def save(
-    folder: Path,
-    step: int,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    world: World,
-    notes: dict[str, Any],
-    keep: int,
-) -> Path:
-    """Write checkpoint `step` below `folder`, then remove all but the newest `keep`. Every process must call it; `notes` go into state.json."""
-    target, aside = folder / f"step-{step:08d}", folder / f".step-{step:08d}.partial"
+def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, notes: dict[str, Any]) -> Path:
+    """Write the checkpoint of notes["step"] below `folder`. Every process must call it; `notes` go into state.json."""
+    target, aside = folder / f"step-{notes['step']:08d}", folder / f".step-{notes['step']:08d}.partial"
     reshard(model)
     try:
         world.from_main(lambda: _begin(aside))
@@ -49,19 +40,23 @@ def save(
                 gathered = {}
                 for key in part:
                     full = whole(tensors[key].detach())
-                    if world.is_main:
-                        gathered[key] = full.to(
-                            "cpu", copy=True
-                        ).contiguous()  # a copy: safetensors refuses tensors that share memory
+                    if world.is_main:  # a copy: safetensors refuses tensors that share memory
+                        gathered[key] = full.to("cpu", copy=True).contiguous()
                 files[name] = world.from_main(partial(_write_tensors, aside / name, gathered))
-        versions = {"horosphere": __version__, "torch": torch.__version__, "python": platform.python_version()}
-        state = {"step": step, "processes": world.size, "versions": versions, "files": files, **notes}
-        world.from_main(lambda: _finish(aside, target, state, keep))
+        world.from_main(lambda: _finish(aside, target, {**notes, "processes": world.size, "files": files}))
     except BaseException:
         if world.is_main:
             shutil.rmtree(aside, ignore_errors=True)
         raise
     return target
+
+
+def forget(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest."""
+    for old in checkpoints(folder)[:-keep]:
+        # first out of sight: half removed, it must not pass for a checkpoint
+        going = old.rename(old.with_name(f".{old.name}.partial"))
+        shutil.rmtree(going)
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -90,20 +85,22 @@ def restore(
     optimizer: torch.optim.Optimizer | None = None,
     recipe: str | None = None,
 ) -> dict[str, Any]:
-    """Put a checkpoint into a model (and its optimizer), in place; returns state.json. All of it is checked before anything changes.
+    """Put a checkpoint into a model (and its optimizer), in place; returns state.json.
 
-    `recipe`: the fingerprint that state.json must have, for who continues a run.
+    All of it is checked before anything changes. `recipe`: the fingerprint that state.json must have, to resume a run.
     """
     reshard(model)
     into = model_tensors(model)
     owners = dict(model.named_parameters())
     state, layout = world.from_main(lambda: _checked(path, into, owners if optimizer is not None else None, recipe))
-    with _Files(path, layout if world.is_main else {}) as files, torch.no_grad():
+    handles = {file: safe_open(path / file, framework="pt") for file, _, _ in layout.values()} if world.is_main else {}
 
-        def value(name: str, like: Tensor) -> Tensor:
-            _, dtype, shape = layout[name]
-            return spread(files.read(name), shape, getattr(torch, dtype), like, world)
+    def value(name: str, like: Tensor) -> Tensor:
+        file, dtype, shape = layout[name]
+        stored = handles[file].get_tensor(name.partition(":")[2]) if handles else None
+        return spread(stored, shape, getattr(torch, dtype), like, world)
 
+    with torch.no_grad():
         for name, t in into.items():
             t.copy_(value(f"model:{name}", t))
         if optimizer is not None:
@@ -126,16 +123,15 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """What an optimizer keeps, as "slot.parameter": exp_avg.layers.0.weight"""
-    found = {}
+    kept = {}
     for name, p in model.named_parameters():
         for slot, value in optimizer.state.get(p, {}).items():
+            if value is not None and not isinstance(value, Tensor):
+                what = f"{type(optimizer).__name__} keeps {slot} of {name} as {type(value).__name__}"
+                raise TypeError(f"{what}; checkpoints hold tensors only")
             if value is not None:
-                if not isinstance(value, Tensor):
-                    raise TypeError(
-                        f"{type(optimizer).__name__} keeps {slot} of {name} as {type(value).__name__}; checkpoints hold tensors only"
-                    )
-                found[f"{slot}.{name}"] = value
-    return found
+                kept[f"{slot}.{name}"] = value
+    return kept
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -166,37 +162,15 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     from safetensors.torch import save as to_bytes
 
     content = to_bytes(tensors)
-    _write(path, content)
+    write_synced(path, content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _write(path: Path, content: bytes) -> None:
-    """On the disk, not only on its way there, when this returns."""
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _finish(aside: Path, target: Path, state: dict[str, Any], keep: int) -> None:
-    _write(aside / STATE, json.dumps(state, indent=2).encode())
-    _sync_folder(aside)
+def _finish(aside: Path, target: Path, state: dict[str, Any]) -> None:
+    write_synced(aside / STATE, json.dumps(state, indent=2).encode())
+    sync_folder(aside)
     aside.rename(target)
-    _sync_folder(target.parent)
-    for old in checkpoints(target.parent)[:-keep]:
-        going = old.with_name(
-            f".{old.name}.partial"
-        )  # first out of sight: half removed, it must not pass for a checkpoint
-        old.rename(going)
-        shutil.rmtree(going)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(target.parent)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -205,9 +179,7 @@ def _sync_folder(folder: Path) -> None:
 def _checked(
     path: Path, into: dict[str, Tensor], owners: dict[str, nn.Parameter] | None, recipe: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """state.json, and {"model:NAME" or "optimizer:SLOT.NAME": [file, dtype, shape]} of a checkpoint that fits this model."""
-    from safetensors import SafetensorError, safe_open
-
+    """state.json, and {"model:NAME" or "optimizer:SLOT.NAME": [file, dtype, shape]} of a checkpoint that fits."""
     state = read_state(path)
     if recipe is not None and state.get("recipe") != recipe:
         raise _foreign(path, "made by another recipe")
@@ -227,11 +199,8 @@ def _checked(
     there = {name: (dtype, shape) for name, (_, dtype, shape) in layout.items() if name.startswith("model:")}
     for name in (*here, *there):
         if here.get(name) != there.get(name):
-            said = [
-                f"{dtype} {tuple(shape)}" if dtype else "absent"
-                for dtype, shape in (there.get(name, ("", [])), here.get(name, ("", [])))
-            ]
-            raise _foreign(path, f"{name.removeprefix('model:')} is {said[0]} there and {said[1]} here")
+            kinds = [f"{k[0]} {tuple(k[1])}" if k else "absent" for k in (there.get(name), here.get(name))]
+            raise _foreign(path, f"{name.removeprefix('model:')} is {kinds[0]} there and {kinds[1]} here")
     for name, (_, _, shape) in layout.items():
         kind, _, rest = name.partition(":")
         if kind == "optimizer" and owners is not None:
@@ -241,30 +210,6 @@ def _checked(
     return state, layout
 
 
-class _Files:
-    """Tensors of a checkpoint, one at a time; a process without a layout reads nothing."""
-
-    def __init__(self, path: Path, layout: dict[str, Any]):
-        from safetensors import safe_open
-
-        self.layout = layout
-        self.handles = {
-            file: safe_open(path / file, framework="pt") for file in {entry[0] for entry in layout.values()}
-        }
-
-    def read(self, name: str) -> Tensor | None:
-        if not self.layout:
-            return None
-        t: Tensor = self.handles[self.layout[name][0]].get_tensor(name.partition(":")[2])
-        return t
-
-    def __enter__(self) -> "_Files":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.handles.clear()
-
-
 def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
@@ -272,11 +217,9 @@ def step_of(path: Path) -> int:
 def _damaged(file: Path, reason: object) -> UserError:
     others = [path for path in checkpoints(file.parent.parent) if path != file.parent]
     newest = others[-1].name if others else "the beginning"
-    why = one_line(reason)
-    return UserError(f"{file}: a damaged checkpoint ({why}); delete {file.parent} to go on from {newest}")
+    return UserError(f"{file}: a damaged checkpoint ({one_line(reason)}); delete {file.parent} to go on from {newest}")
 
 
 def _foreign(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{path}: a checkpoint of another run ({reason}); resume with the recipe it was trained with, or start a new run"
-    )
+    how = "resume with the recipe it was trained with, or start a new run"
+    return UserError(f"{path}: a checkpoint of another run ({reason}); {how}")

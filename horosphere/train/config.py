@@ -43,6 +43,13 @@ class EngineConfig:
         if bool(self.steps) == (self.epochs is not None):
             raise UserError("how long to train: give either steps=… or epochs=…")
 
+    def rows_of(self, rank: int, size: int) -> list[range]:
+        """The rows of a step that a process of so many takes, as many at once as it takes."""
+        share = self.batch // size
+        micro = self.micro_batch or share
+        mine = range(rank * share, (rank + 1) * share)
+        return [mine[i : i + micro] for i in range(0, share, micro)]
+
     def for_data(self, rows: int, batch: int) -> "EngineConfig":
         """With steps and batch as numbers, for so many rows to learn from and the batch that the task would choose."""
         batch = self.batch or batch

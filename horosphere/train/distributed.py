@@ -36,7 +36,7 @@ class World:
         return self.rank == 0
 
     def from_main(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns in the main process (it must fit JSON), in every process. Its failure is everyone's failure: nobody is left waiting."""
+        """What `work` returns in the main process (it must fit JSON), in every process. Its failure is everyone's."""
         if self.size == 1:
             return work()
         answer: dict[str, Any] = {}
@@ -91,10 +91,9 @@ class World:
 
 @contextmanager
 def world(device: str = "auto") -> Iterator[World]:
-    """This process as torchrun started it, or alone, which needs no process group. `device`: cpu, cuda, cuda:1 or auto."""
-    size, rank, local = (
-        int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0), ("LOCAL_RANK", 0))
-    )
+    """This process as torchrun started it, or alone, without a process group. `device`: cpu, cuda, cuda:1 or auto."""
+    start = {"WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0}
+    size, rank, local = (int(os.environ.get(name, default)) for name, default in start.items())
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if size == 1:
         yield World(device=torch.device(kind))
@@ -102,9 +101,8 @@ def world(device: str = "auto") -> Iterator[World]:
     if ":" in kind:
         raise UserError(f"device {kind}: each of {size} processes takes its own device; say {kind.partition(':')[0]}")
     if kind == "cuda" and local >= torch.cuda.device_count():
-        raise UserError(
-            f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}; start that many with --nproc-per-node"
-        )
+        gpus = f"there are {torch.cuda.device_count()}; start that many with --nproc-per-node"
+        raise UserError(f"process {local} of this machine has no GPU: {gpus}")
     mine = torch.device(kind, local) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(mine)
@@ -117,17 +115,15 @@ def world(device: str = "auto") -> Iterator[World]:
         together = True
         raise
     finally:
-        if (
-            together
-        ):  # otherwise this process failed alone: to say goodbye it would wait for the others, who wait for it
+        if together:  # who failed alone would wait to say goodbye to the others, who wait for it
             dist.destroy_process_group()
 
 
 def shard(model: nn.Module, units: Sequence[nn.Module], world: World) -> None:
-    """FSDP2, in place: each unit by itself, the rest with the root. Every process begins with the weights of the main one.
+    """FSDP2, in place: each unit by itself, the rest with the root. All begin with the weights of the main process.
 
-    A parameter that several units share, or a unit and the rest (a learned curvature, tied weights), goes to the root, which stays
-    gathered from the first forward to the end of the backward.
+    A parameter that several units share, or a unit and the rest (a learned curvature, tied weights), goes to the root,
+    which stays gathered from the first forward to the end of the backward.
     """
     with torch.no_grad():
         for t in (*model.parameters(), *model.buffers()):
@@ -135,9 +131,8 @@ def shard(model: nn.Module, units: Sequence[nn.Module], world: World) -> None:
     mesh = init_device_mesh(world.device.type, (world.size,))
     outside = set(_parameters_outside(model, set(units)))
     users = Counter(p for unit in units for p in unit.parameters())
-    common = {
-        p: None for p, count in users.items() if count > 1 or p in outside
-    }  # a dict: its order is the same in every process
+    # a dict: its order is the same in every process
+    common = {p: None for p, count in users.items() if count > 1 or p in outside}
     for unit in units:
         fully_shard(unit, mesh=mesh, ignored_params=set(common))
     # the root looks for its parameters outside the units only: for that moment it is handed those of several units
@@ -171,7 +166,7 @@ def whole(t: Tensor) -> Tensor:
 
 
 def spread(t: Tensor | None, shape: Sequence[int], dtype: torch.dtype, like: Tensor, world: World) -> Tensor:
-    """The main process's tensor (others pass None), cut as `like` is, in every process; a scalar stays whole, and on the CPU."""
+    """The main process's tensor (others pass None), cut as `like` is, in every process. A scalar stays on the CPU."""
     device = world.device if shape else torch.device("cpu")
     full = torch.empty(tuple(shape), dtype=dtype, device=device) if t is None else t.to(device)
     if isinstance(like, DTensor) and shape:
@@ -183,10 +178,9 @@ def spread(t: Tensor | None, shape: Sequence[int], dtype: torch.dtype, like: Ten
 
 def norms(tensors: Sequence[Tensor | None], world: World) -> Tensor:
     """Length of each tensor as a whole, 0 for None.   N tensors -> (N,)   Without waiting for the accelerator."""
-    found = [None if t is None else local(t.detach()) for t in tensors]
-    lengths = iter(torch._foreach_norm([t for t in found if t is not None]))
+    mine = [None if t is None else local(t.detach()) for t in tensors]
+    lengths = iter(torch._foreach_norm([t for t in mine if t is not None]))
     zero = torch.zeros((), device=world.device)
-    stacked = torch.stack([zero if t is None else next(lengths).float() for t in found])
-    return (
-        world.sum(stacked.square()).sqrt() if world.size > 1 else stacked
-    )  # with several processes, `shard` has cut every parameter
+    stacked = torch.stack([zero if t is None else next(lengths).float() for t in mine])
+    # with several processes, `shard` has cut every parameter
+    return world.sum(stacked.square()).sqrt() if world.size > 1 else stacked

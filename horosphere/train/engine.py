@@ -1,7 +1,7 @@
 """The training loop of every task: one process or many, exact to resume, and nothing broken is ever saved.
 
-Whatever is random in a step is seeded by (seed, step, process), and a batch is a pure function of its step: a resumed run takes the very steps
-the uninterrupted one takes.
+Whatever is random in a step is seeded by (seed, step, process), and a batch is a pure function of its step: a resumed
+run takes the very steps the uninterrupted one takes.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class FitResult:
 
 
 def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitResult:
-    """Train `model` in place, and keep it in a folder. Every process of the task's world calls it with the same arguments.
+    """Train `model` in place, and keep it in a folder. Every process of the task's world calls it alike.
 
     Ctrl-C and SIGTERM save and exit with 130, a second one at once.
     """
@@ -119,16 +119,14 @@ def _resumable(about: About, place: Place) -> str | None:
 def _require_same_steps(before: About, about: About, done: int, folder: Path) -> None:
     """A run may become longer where the steps that were taken would have been the same."""
     old, new = (a.recipe["engine"] for a in (before, about))
-    rates = [
-        [share_of_peak(step, e["steps"], e["warmup"], e["final"], e["schedule"]) for step in range(done)]
-        for e in (old, new)
-    ]
+    names = ("steps", "warmup", "final", "schedule")
+    rates = [[share_of_peak(step, *(e[name] for name in names)) for step in range(done)] for e in (old, new)]
     if new["steps"] < done:
         raise UserError(f"steps={new['steps']}: {folder} is at step {done:,} already; give more, or start a new run")
     if rates[0] != rates[1]:
         raise UserError(
-            f"steps {old['steps']} -> {new['steps']}: the learning rates of the {done:,} steps taken would have been others. "
-            f"Start a new run with start={folder}; or train with schedule=constant, which can be prolonged"
+            f"steps {old['steps']} -> {new['steps']}: the learning rates of the {done:,} steps taken would have been "
+            f"others. Start a new run with start={folder}; or train with schedule=constant, which can be prolonged"
         )
 
 
@@ -151,7 +149,7 @@ def _begin(task: Task[Any], about: About, place: Place, step: int) -> None:
 
 
 def _prepare(model: nn.Module, task: Task[Any]) -> None:
-    """Onto the device, then activation checkpointing, compilation and sharding, in this order: each wraps what came before."""
+    """Onto the device, then activation checkpointing, compilation and sharding: each wraps what came before."""
     model.to(task.world.device)
     if task.engine.checkpointing:
         if not hasattr(model, "gradient_checkpointing_enable"):
@@ -167,8 +165,8 @@ def _prepare(model: nn.Module, task: Task[Any]) -> None:
 
 
 def _shapes(task: Task[Any]) -> AbstractContextManager[None]:
-    """Where batches have one shape, each block is compiled for its own. By itself torch compiles the second shape it meets for all shapes,
-    and gives up at the eighth."""
+    """Where batches have one shape, each block is compiled for its own. By itself torch compiles the second shape it
+    meets for all shapes, and gives up at the eighth."""
     if not (task.one_shape and task.engine.compiled(task.world.device.type)):
         return nullcontext()
     from torch._dynamo import config  # takes a second to import
@@ -198,10 +196,7 @@ class _Loop:
         self.trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         half = engine.precision == "bf16" or (engine.precision == "auto" and world.device.type == "cuda")
         self.precision = lambda: torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=half)
-        self.share = engine.batch // world.size
-        rows = range(world.rank * self.share, (world.rank + 1) * self.share)
-        micro = engine.micro_batch or self.share
-        self.rows = [rows[i : i + micro] for i in range(0, self.share, micro)]
+        self.share, self.rows = engine.batch // world.size, engine.rows_of(world.rank, world.size)
         alone = world.device.type == "cuda" and world.size == 1 and not engine.checkpointing
         self.graphed = Graphed(self._learn) if alone and engine.compiled("cuda") else None
 
@@ -250,9 +245,9 @@ class _Loop:
         self.timed += 1
 
     def report(self, done: int, stop: bool) -> None:
-        """What is due after this many steps. Evaluation comes before the checkpoint: a run killed between them does both again.
+        """What is due after this many steps. Evaluation comes first: who is killed before the checkpoint does both again.
 
-        Where data cannot be evaluated, what was trained is saved all the same; but for the last step, with which a run is done.
+        Where data cannot be evaluated, what was trained is saved all the same, but for the last step: it ends a run.
         """
         engine, last = self.engine, done == self.engine.steps
         log = last or done % engine.log_every == 0
@@ -286,7 +281,7 @@ class _Loop:
         self.timed = 0 if log else self.timed
 
     def _evaluate(self, done: int, last: bool, rescue: bool) -> None:
-        """rescue: whether to save what was trained where the data cannot be read; with several processes others would wait elsewhere."""
+        """rescue: save what was trained where the data cannot be read; with several processes others wait elsewhere."""
         try:
             with self._at_rest():
                 scores = self.task.evaluate(self.model, last)
@@ -307,8 +302,7 @@ class _Loop:
             print(text, file=sys.stderr, flush=True)
 
     def _seed(self, step: int, rank: int) -> None:
-        """Of the CPU's generator and the accelerator's own. torch.manual_seed would ask for those of accelerators that are not
-        there, and keep a traceback of each such question for the day they are."""
+        """torch.manual_seed would ask accelerators that are not there too, and keep a traceback each time."""
         seed = ((self.engine.seed * 1_000_003 + step) * 65_537 + rank) % 2**63
         torch.default_generator.manual_seed(seed)
         if self.world.device.type == "cuda":
@@ -327,7 +321,7 @@ class _Loop:
 
     @torch.no_grad()
     def _clip(self, step: int) -> Tensor:
-        """Shorten the gradient to `clip`, and return its length before. Remembers the first parameter whose gradient is not finite."""
+        """Shorten the gradient to `clip`; its length before. Remembers the first parameter that broke."""
         grads = [p.grad for _, p in self.trained]
         lengths = norms(grads, self.world)
         # back-propagation runs from the last parameter to the first: the last one that is broken is where it came in
@@ -367,9 +361,11 @@ class _Loop:
         if not all(sound):  # the gradient was sound, the step it led to was not
             self._fail(f"{self.trained[sound.index(False)][0]} after step {self.done:,}")
         window = {"steps": self.counted, "sums": {name: float(value) for name, value in self.window.items()}}
-        notes = {"recipe": self.fingerprint, "seconds": self.seconds(), "evaluation": self.evaluation, "window": window}
-        folder, keep = self.place.folder / CHECKPOINTS, self.engine.keep
-        checkpoint.save(folder, self.done, self.model, self.optimizer, self.world, notes, keep)
+        kept = {"seconds": self.seconds(), "evaluation": self.evaluation, "window": window}
+        notes = {"step": self.done, "recipe": self.fingerprint, **kept}
+        folder = self.place.folder / CHECKPOINTS
+        checkpoint.save(folder, self.model, self.optimizer, self.world, notes)
+        self.world.from_main(lambda: checkpoint.forget(folder, self.engine.keep))
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.world.is_main:
@@ -377,7 +373,7 @@ class _Loop:
 
     @contextmanager
     def _at_rest(self) -> Iterator[None]:
-        """No training, no gradient, and the same random numbers in every process: what they generate together must agree."""
+        """No training, no gradient, and the same random numbers in all processes, for what they generate together."""
         self._seed(self.done, 0)
         self.model.eval()
         with torch.no_grad(), self.precision():

@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: small models are bound by the time it takes to launch kernels, not by the kernels."""
+"""A training step as one CUDA graph: what binds small models is the launching of kernels, not the kernels."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ WARM_UPS = 3  # calls before the capture: compilation, workspaces and autotuning
 
 
 class Graphed:
-    """function(batch) -> numbers, replayed once it ran a few times on batches of this form. It may change memory only in place.
+    """function(batch) -> numbers, replayed once it ran a few times on batches of this form.
 
-    Gradients must exist and stay where they are: zero them in place, never set them to None. The numbers returned are overwritten by the next
-    call. A batch of another form gets a graph of its own.
+    It may change memory only in place. Gradients must exist and stay where they are: zero them in place, never set them
+    to None. The next call overwrites the numbers returned. A batch of another form gets a graph of its own.
     """
 
     def __init__(self, function: Function):

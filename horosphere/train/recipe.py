@@ -68,10 +68,6 @@ def _refuse_strangers(cls: type[Task[Any]], given: dict[str, Any], where: str) -
     """A setting that somebody else has: say whose it is."""
     known = {name for part in parts(cls, given) for name in settings.settings_of(part)}
     for name in given.keys() - known:
-        tables = {f"the task {t.name}": t.build for t in catalogue.tasks().values()}
-        tables |= {model.title: model.settings for model in catalogue.models().values() if model.settings}
-        if owners := [owner for owner, table in tables.items() if name in {s.name for s in settings.describe(table)}]:
-            network = given.get(cls.configured, "this network")
-            raise UserError(
-                f"{where}: {name} is a setting of {' and '.join(owners)}; {network} in the task {cls.kind} has none such"
-            )
+        if whose := " and ".join(dict.fromkeys(catalogue.owners(name))):
+            network = f"{given.get(cls.configured, 'this network')} in the task {cls.kind}"
+            raise UserError(f"{where}: {name} is a setting of {whose}; {network} has none such")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue, settings
+from horosphere.data.order import shuffled
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
+from horosphere.models.weights import WEIGHTS, load_weights
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.runs import Run
 from horosphere.train import checkpoint
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from horosphere.train.recipe import Recipe
 
 Data = TypeVar("Data")
-WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class CompareOptions:
 class Task(Generic[Data]):
     """A subclass is a dataclass in the catalogue. Its fields are its settings, and the comments beside them their help.
 
-    In a training these are called in this order: `check`, `open_data`, `build`, `ready`, `begin`; then in every step `batch` and `loss`; when they
-    are due `evaluate` and `sample`; at the end `export`. From `open_data` on the task knows its `world`, from `build` on its `engine`.
+    A training calls `check`, `open_data`, `build`, `ready`, `begin`; in every step `batch` and `loss`; now and then
+    `evaluate` and `sample`; at the end `export`. `open_data` knows the task's `world`, `build` its `engine` too.
     """
 
     kind: ClassVar[str]  # its name in the catalogue
@@ -85,8 +87,8 @@ class Task(Generic[Data]):
         raise NotImplementedError
 
     def ready(self, data: Data) -> None:
-        """Keep what batches are made of."""
-        raise NotImplementedError
+        """Keep what batches are made of: by itself the data, as `opened`."""
+        self.opened = data
 
     def begin(self, folder: Path) -> None:
         """Write what the model cannot be used without: a tokenizer, names of classes. The main process only."""
@@ -100,6 +102,11 @@ class Task(Generic[Data]):
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """These rows of the global batch of a step, on the CPU or on the device already. A pure function."""
         raise NotImplementedError
+
+    def drawn(self, step: int, rows: range, count: int) -> np.ndarray:
+        """Which of `count` examples these rows are: all of them in a new order, again and again.   -> (len(rows),)"""
+        first = step * self.engine.batch
+        return shuffled(count, first + rows.start, first + rows.stop, self.engine.seed)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the rows, a scalar to back-propagate, and detached scalars to log, means as well."""
@@ -118,7 +125,7 @@ class Task(Generic[Data]):
         return model.blocks() if hasattr(model, "blocks") else []  # type: ignore[operator]
 
     def graphable(self, batch: dict[str, Tensor]) -> bool:
-        """Whether the loss of this batch may be replayed as a CUDA graph: no word to the host, no shape that depends on values."""
+        """Whether the loss may be replayed as a CUDA graph: no word to the host, no shape that depends on values."""
         return False
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -135,8 +142,8 @@ class Task(Generic[Data]):
     # -- after the training -----------------------------------------------------------------------------------------
 
     def rebuild(self, run: Run) -> nn.Module:
-        """The model of a run, with new weights: what it needs to know of the data is in the folder."""
-        raise NotImplementedError
+        """The model of a run, with new weights. By itself it looks at the data again; better, at what `begin` wrote."""
+        return replace(self, start=None).build(self.open_data())
 
     def answering(self, model: nn.Module) -> nn.Module:
         """What is used of a trained model, and exported: all of it."""
@@ -171,9 +178,8 @@ class Task(Generic[Data]):
         try:
             return settings.build(cls, run.about.recipe["task"], str(run.folder), config=run.about.recipe["model"])
         except (TypeError, UserError) as error:
-            raise UserError(
-                f"{run.folder}: a run of another version ({one_line(error)}); train the model again"
-            ) from error
+            how = "train the model again"
+            raise UserError(f"{run.folder}: a run of another version ({one_line(error)}); {how}") from error
 
     def from_checkpoint(self, run: Run) -> nn.Module:
         model = self.rebuild(run).eval()
@@ -228,26 +234,5 @@ class Task(Generic[Data]):
 
     @classmethod
     def examine(cls, runs: Mapping[str, Run]) -> Any:
-        """What instruments see in the finished runs of a study, the best first: what the catalogue's `pictures` draws."""
+        """What instruments see in finished runs of a study: what the catalogue's `drawer` adds to its page."""
         return None
-
-
-def load_weights(network: nn.Module, file: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        network.load_state_dict(load_file(file))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        how = "delete it to use the last checkpoint"
-        raise UserError(f"{file}: damaged or foreign weights ({one_line(error)}); {how}") from error
-
-
-def begin_with(network: nn.Module, given: Mapping[str, Tensor], run: str, missing: int = 0) -> None:
-    """Weights of another run, all but `missing` of them (a classifier of other classes)."""
-    own = network.state_dict()
-    fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
-    if len(fitting) < len(own) - missing or len(given) > len(own):
-        what = f"{len(fitting)} of {len(own)} tensors fit"
-        raise UserError(f"start={run}: a run of another network ({what}); give one of the same model and size")
-    network.load_state_dict(fitting, strict=False)

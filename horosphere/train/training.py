@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from horosphere import runs
+from horosphere.files import locked
 from horosphere.runs import About, Run
 from horosphere.train.distributed import world
 from horosphere.train.engine import FitResult, Place, fit
@@ -34,7 +35,7 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
         facts = {"parameters": count, **task.facts(data)}
         name = torch.cuda.get_device_name(here.device) if here.device.type == "cuda" else here.device.type
         about = About(task.kind, recipe.sections(engine), facts, runs.made_with(name, here.size))
-        here.from_main(lambda: held.enter_context(runs.locked(folder)))
+        here.from_main(lambda: held.enter_context(locked(folder)))
         result = fit(model, task, about, place)
         del model
         here.from_main(lambda: _export(folder, recipe))

@@ -51,7 +51,7 @@ def test_too_small_to_compare(refused):
 
 def test_jobs_are_processes_and_a_failing_one_is_named(run):
     code, _, err = run(
-        "compare", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0, "--geometries", "lorentz", "--seeds", 1
+        "compare", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0, "--geometries", "lorentz", "--seeds", 1, "--quiet"
     )
     assert code == 2
     assert err.startswith("horosphere: lorentz-0: the gradient of table.weight in step")

@@ -296,12 +296,12 @@ BAD_WORDS = {
     "generate nowhere Once": "nowhere: no folder of a run",
     "generate runs/helm-mice-tiny Once --temperature 0": "pass --greedy",
     "generate runs/helm-mice-tiny": "the following arguments are required: prompt",
-    "compare helm-tiny geometry=euclidean": "this is what the compared models differ in",
+    "compare helm-tiny geometry=euclidean": "what the entrants of the comparison differ in",
     "compare helm-tiny stepps=3": "did you mean steps",
     "compare helm-tiny --blimp nowhere": "nowhere: no such file",
     "compare helm-tiny --out cats.txt": "cats.txt is a file",
     "compare tree.tsv steps=3": "tree.tsv: no such file",
-    "compare helm-tiny --geometries lorentz": "--geometries: it is for nodes; ",
+    "compare helm-tiny --geometries lorentz": "--geometries: it is for comparisons of nodes; ",
 }
 
 

@@ -83,7 +83,7 @@ def test_a_picture_is_explained(run):
         (("eval", "run"), "run: a run of the task pictures; give one of language"),
         (
             ("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"),
-            "this is what the compared networks differ in",
+            "what the entrants of the comparison differ in",
         ),
         (("explain", "colours.npz", "--model", "run"), "no readable picture"),
         (("explain", "missing.png", "--model", "run"), "no such picture"),

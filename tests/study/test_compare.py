@@ -61,11 +61,11 @@ def test_what_exists_in_flat_space_only_has_no_rival(tmp_path):
 
 def test_what_the_entrants_differ_in_is_not_for_the_user(tmp_path):
     for setting in ("geometry=euclidean", "model=llama-tiny", "expert_curvature=constant"):
-        with pytest.raises(UserError, match="what the compared models differ in"):
+        with pytest.raises(UserError, match="what the entrants of the comparison differ in"):
             plan("helm-tiny", [setting], None, 1, tmp_path / "out")
-    with pytest.raises(UserError, match="what the compared networks differ in"):
+    with pytest.raises(UserError, match="what the entrants of the comparison differ in"):
         plan("hcformer-nano-32", ["data=a.npz", "patch_geometry=lorentz"], None, 1, tmp_path / "out")
-    with pytest.raises(UserError, match="what the compared geometries differ in"):
+    with pytest.raises(UserError, match="what the entrants of the comparison differ in"):
         plan("embedding", ["data=tree.tsv", "geometry=lorentz"], None, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -17,7 +17,7 @@ def row(name, scores, flat=None, twin_of="", ablation_of=""):
     entrant = Entrant(
         name, flat=name == "euclidean" if flat is None else flat, twin_of=twin_of, ablation_of=ablation_of
     )
-    return Row(entrant, 1000, scores, [1.26, 1.3, 1.2], 3.14159, [(1, 2.0), (2, 1.0)], ["somewhere"])
+    return Row(entrant, 1000, scores, [1.26, 1.3, 1.2], 3.14159, "map", [(1, 2.0), (2, 1.0)], ["somewhere"])
 
 
 def results(rows, metrics, seeds=3):

@@ -151,7 +151,7 @@ def test_a_run_under_way_is_read_from_its_last_checkpoint(tmp_path):
 
     for step, kind in ((1, "helm flat"), (2, "helm tied")):
         model = build(kind)
-        save(tmp_path / "checkpoints", step, model, torch.optim.SGD(model.parameters()), World(), {}, keep=2)
+        save(tmp_path / "checkpoints", model, torch.optim.SGD(model.parameters()), World(), {"step": step})
     recipe = {"task": {}, "engine": {}, "model": {**HELM, "tie_word_embeddings": True}}
     about = {"task": "language", "recipe": recipe, "facts": {}, "made_with": {}}
     (tmp_path / "run.json").write_text(json.dumps(about))

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from horosphere import catalogue, settings
+from horosphere.described import describe
 from horosphere.errors import UserError
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
-from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe, parts
 from tests.tasks.tiny import KINDS, TINY, run_tiny, tiny, write_data
@@ -311,20 +311,14 @@ def test_every_recipe_is_sound_and_no_setting_has_two_owners(name):
     assert len(names) == len(set(names))
     recipe = Recipe.read(name, ["data=somewhere"])
     assert recipe.engine == replace(recipe.engine)
-    told = {
-        s.name
-        for part in (catalogue.task(cls.kind).build, "horosphere.train.config:EngineConfig")
-        for s in settings.describe(part)
-    }
-    assert told == set(settings.settings_of(cls)) | set(settings.settings_of(EngineConfig))
+    told = catalogue.known_settings(given)
+    assert set(told) == set(names)
 
 
 @pytest.mark.parametrize("name", [name for name, model in catalogue.models().items() if model.settings])
 def test_what_help_says_of_a_model_is_what_it_takes(name):
     entry = catalogue.models()[name]
-    assert {s.name for s in settings.describe(entry.settings)} == set(
-        settings.settings_of(catalogue.resolve(entry.settings))
-    )
+    assert set(describe(entry.settings)) == set(settings.settings_of(catalogue.resolve(entry.settings)))
     for ablation in entry.ablations:
         assert ablation.rpartition(".")[2] in settings.settings_of(catalogue.resolve(entry.settings))
 

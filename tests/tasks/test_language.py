@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 
 pytest.importorskip("transformers", reason="language models need transformers")
 
-from horosphere.data.tokens import TokenFile, Windows, windows_in_order
+from horosphere.data.tokens import TokenFile, Windows, packed_positions, text_tokens, windows_in_order
 from horosphere.errors import UserError
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
-from horosphere.models.writing import write
+from horosphere.models.writing import packed_inputs, write
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
-from horosphere.tasks.language import load, model_inputs, packed_positions, text_tokens, token_study, validate
+from horosphere.tasks.language import load, token_study, validate
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.tasks.test_every_task import live, refused, truncate
@@ -119,8 +119,8 @@ def test_packed_documents_are_predicted_as_if_apart(recipe, name, position):
     packed = torch.randint(1, 300, (2, 16), generator=torch.Generator().manual_seed(0))
     packed[:, [5, 6, 13]] = corpus.train.bos
     with torch.no_grad():
-        together = model(**model_inputs(packed, packed_positions(packed, corpus.train.bos))).logits
-        plain = model(**model_inputs(packed, None)).logits
+        together = model(**packed_inputs(packed, packed_positions(packed, corpus.train.bos))).logits
+        plain = model(**packed_inputs(packed, None)).logits
         apart = torch.cat([model(part, use_cache=False).logits for part in packed.split(sizes, 1)], 1)
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(plain, apart, atol=1e-2)
@@ -167,7 +167,7 @@ def test_validation_is_the_mean_cost_of_every_token(recipe):
     nats = 0.0
     with torch.no_grad():
         for window, counted in windows_in_order(tokens, 16, 1):
-            inputs = model_inputs(window[:, :-1], packed_positions(window[:, :-1], 0))
+            inputs = packed_inputs(window[:, :-1], packed_positions(window[:, :-1], 0))
             nats += F.cross_entropy(model(**inputs).logits[counted], window[:, 1:][counted], reduction="sum").item()
     assert found.tokens == 99
     assert found.nats == pytest.approx(nats, rel=1e-5)

@@ -15,7 +15,7 @@ from horosphere.nn import Embedding
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.runs import latest
 from horosphere.train import checkpoint
-from horosphere.train.checkpoint import model_tensors, optimizer_tensors, read_state, restore, save
+from horosphere.train.checkpoint import forget, model_tensors, optimizer_tensors, read_state, restore, save
 from horosphere.train.distributed import World
 from tests.train.toy_task import full_disk
 
@@ -59,7 +59,9 @@ def made(seed=0, width=3, steps=2):
 
 
 def write(folder, model, optimizer, step=10, keep=2, **notes):
-    return save(folder, step, model, optimizer, World(), notes, keep)
+    path = save(folder, model, optimizer, World(), {"step": step, **notes})
+    forget(folder, keep)
+    return path
 
 
 def bits(model, optimizer):

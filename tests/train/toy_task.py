@@ -162,7 +162,7 @@ def lines(folder):
 
 def kill_while_saving(file):
     """Die in the middle of writing this file of a checkpoint."""
-    write = checkpoint._write
+    write = checkpoint.write_synced
 
     def half(path, content):
         if path.match(file):
@@ -170,12 +170,12 @@ def kill_while_saving(file):
             os.kill(os.getpid(), signal.SIGKILL)
         write(path, content)
 
-    checkpoint._write = half
+    checkpoint.write_synced = half
 
 
 @contextmanager
 def full_disk(file):
-    write = checkpoint._write
+    write = checkpoint.write_synced
 
     def fail(path, content):
         if path.match(file):
@@ -183,11 +183,11 @@ def full_disk(file):
             raise OSError("no space left on device")
         write(path, content)
 
-    checkpoint._write = fail
+    checkpoint.write_synced = fail
     try:
         yield
     finally:
-        checkpoint._write = write
+        checkpoint.write_synced = write
 
 
 def work(jobs):

@@ -27,19 +27,7 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.superposition.published import published
 
     law = fitted(args.losses)
-    models = len(set(law.table.model.tolist()))
-    offsets = f"an offset for each of {len(law.offsets)} (family, dataset)"
-    rows = [
-        ["losses", f"{len(law.table)} of {models} models at {law.sizes} widths"],
-        ["law", f"L = {law.scale:.3g}/m^{law.exponent:.3f} + {offsets}"],
-        ["α", f"{law.exponent:.3f}"],
-        ["  profile, 95 %", interval(law.profile)],
-        ["  bootstrap over models, 95 %", interval(law.bootstrap)],
-        ["mean square error", f"{law.mse:.2e}"],
-    ]
-    errors = {name: error for name, error in law.left_out.items() if error == error}
-    rows += [[f"error on a model left out, {name}", f"{error:.3f} nats"] for name, error in errors.items()]
-    table([], rows)
+    table([], law.rows())
     if not args.losses:
         sizes = published("chinchilla")
         c = width_exponent(sizes["N_million"], sizes["d_model"])
@@ -49,7 +37,3 @@ def run(args: argparse.Namespace) -> None:
         from horosphere.plots.superposition_heads import draw_width_fit
 
         draw_width_fit(law, args.out)
-
-
-def interval(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.3f} … {ends[1]:.3f}" if ends[0] == ends[0] else "none: too few sizes"

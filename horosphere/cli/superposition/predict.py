@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from horosphere.cli.common import command, positive, table
-from horosphere.cli.superposition.fit import LOSSES, fitted, interval
+from horosphere.cli.superposition.fit import LOSSES, fitted
 from horosphere.errors import UserError
 
 
@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from horosphere.superposition.fits import predict
+    from horosphere.superposition.fits import interval, predict
 
     law = fitted(args.losses)
     asked = [(f, d) for f, d in law.offsets if args.family in (None, f) and args.dataset in (None, d)]

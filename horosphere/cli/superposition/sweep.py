@@ -6,18 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import (
-    choose_device,
-    command,
-    device_option,
-    executor_options,
-    names,
-    output,
-    positive,
-    resume_options,
-    stem,
-    table,
-)
+from horosphere.cli import common
 from horosphere.errors import UserError
 
 SHOWN = 24  # rows of a table on a terminal; the rest is in the file
@@ -28,10 +17,10 @@ TOLD = ("grid", "n", "widths", "laws", "densities", "gammas", "bias", "readouts"
 
 def add(commands: Any) -> None:
     example = "horosphere superposition sweep --laws power:1.5 --gammas=-0.556,0.333 --seeds 3"
-    sweep = command(commands, "sweep", run, "train a grid of toy models", example)
+    sweep = common.command(commands, "sweep", run, "train a grid of toy models", example)
     grids = "a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small"
     sweep.add_argument("--grid", choices=("a", "b", "c", "small"), help=grids)
-    sweep.add_argument("--n", metavar="N", type=positive, help="features (default 1000)")
+    sweep.add_argument("--n", metavar="N", type=common.positive, help="features (default 1000)")
     only = "; with --grid: only these"
     lists = {
         "widths": f"dimensions (default 10,15,25,39,63,100){only}",
@@ -42,51 +31,53 @@ def add(commands: Any) -> None:
         "readouts": "dot (default), lorentz, distance",
     }
     for name, text in lists.items():
-        sweep.add_argument(f"--{name}", metavar="A,B", type=names, help=text)
+        sweep.add_argument(f"--{name}", metavar="A,B", type=common.names, help=text)
     sweep.add_argument("--lr", metavar="X", type=float, help="learning rate at its peak (default 0.01)")
-    sweep.add_argument("--steps", metavar="N", type=positive, help="of training (default the grid's, or 20,000)")
-    sweep.add_argument("--batch", metavar="N", type=positive, help="samples a step (default the grid's, or 2048)")
-    sweep.add_argument("--seeds", metavar="N", type=positive, default=3, help="runs of each setting (default 3)")
-    sweep.add_argument("--parts", metavar="N", type=positive, help="train in so many jobs (default: one, here)")
+    sweep.add_argument("--steps", metavar="N", type=common.positive, help="of training (default the grid's, or 20,000)")
+    sweep.add_argument(
+        "--batch", metavar="N", type=common.positive, help="samples a step (default the grid's, or 2048)"
+    )
+    sweep.add_argument("--seeds", metavar="N", type=common.positive, default=3, help="runs of each setting (default 3)")
+    sweep.add_argument("--parts", metavar="N", type=common.positive, help="train in so many jobs (default: one, here)")
     sweep.add_argument("--part", metavar="K/N", help="train part K of N only: one such job")
     sweep.add_argument("--parquet", action="store_true", help="write results.parquet too")
     sweep.set_defaults(kept=KEPT)
-    resume_options(sweep, "sweep")
-    executor_options(sweep, 1)
-    device_option(sweep)
-    output(sweep, None, "folder of the results (default runs/superposition-NAME)")
+    common.executor_options(sweep)
+    common.run_options(sweep, "sweep", "folder of the results (default runs/superposition-NAME)")
 
 
 def run(args: argparse.Namespace) -> None:
     from horosphere.extras import require
     from horosphere.superposition.asked import Asked, part_of
     from horosphere.superposition.parts import sweep_in_parts
-    from horosphere.superposition.results import RESULTS, settings
+    from horosphere.superposition.results import RESULTS, setting_rows, settings
     from horosphere.superposition.sweep import SweepOptions, sweep
 
     require("plots")
     runs, schedule = Asked(**{name: getattr(args, name) for name in TOLD}).runs()
     if args.part:
         runs = [runs[index] for index in part_of(runs, *_part(args.part))]
-    args.out = args.out or str(Path("runs") / f"superposition-{args.grid or stem(runs[0].law.replace(':', ''))}")
+    args.out = args.out or str(Path("runs") / f"superposition-{args.grid or common.stem(runs[0].law.replace(':', ''))}")
     options = SweepOptions(
-        choose_device(args.device),
+        common.choose_device(args.device),
         resume=args.resume or args.go_on,
         overwrite=args.overwrite,
         parquet=args.parquet,
         quiet=args.quiet,
     )
     if args.parts or args.executor != "here":
-        from horosphere.study.executors import executor
-
-        where = executor(args.executor, args.jobs)
-        parts = args.parts or where.at_once
-        rows = sweep_in_parts(runs, schedule, Path(args.out), _words(args), parts, where, options)
+        where = common.choose_executor(args)
+        words, parts = _words(args), args.parts or where.at_once
+        rows = sweep_in_parts(runs, schedule, Path(args.out), words, parts, where, options)
     else:
         rows = sweep(runs, schedule, args.out, options)
     if args.part:
         return
-    _print_settings(settings(rows))
+    if found := settings(rows):
+        common.table(*setting_rows(found[:SHOWN]))
+        if len(found) > SHOWN:
+            print(f"… and {len(found) - SHOWN} more settings")
+        print(f"intervals: {found[0].fit.how}")
     if diverged := sum(not math.isfinite(row["loss"]) for row in rows):
         how = "lower --lr" + " (without --grid, which has its own)" * bool(args.grid)
         print(f"{diverged:,} of {len(rows):,} runs diverged: {how}", file=sys.stderr)
@@ -107,19 +98,3 @@ def _words(args: argparse.Namespace) -> list[str]:
     """The options of a sweep, for its parts."""
     given = {name: getattr(args, name) for name in TOLD if getattr(args, name) is not None}
     return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in given.items()]
-
-
-def _print_settings(found: Any) -> None:
-    rows = []
-    for s in found[:SHOWN]:
-        kind = f"{s.law}, E = {s.density:g}, γ = {s.gamma:.3g}"
-        kind += ", b = 0" * (s.bias == "zero") + f", {s.readout}" * (s.readout != "dot")
-        between = f"{s.fit.low:.2f} … {s.fit.high:.2f}" if s.fit.low == s.fit.low else ""
-        seeds, widths = s.losses.shape
-        widest = [f"{s.losses[:, -1].mean():.4f}", f"{s.represented[:, -1].mean():.2f}"]
-        rows.append([kind, f"{s.fit.exponent:.2f}", between, *widest, f"{widths} x {seeds}"])
-    if rows:
-        table(["setting", "α_m", "95 %", "widest: loss", "φ½", "widths x seeds"], rows)
-        if len(found) > SHOWN:
-            print(f"… and {len(found) - SHOWN} more settings")
-        print(f"intervals: {found[0].fit.how}")

@@ -1,0 +1,129 @@
+"""Settings as their sources describe them: names, defaults and help, without importing the seconds behind them."""
+
+import ast
+import importlib.util
+import io
+import textwrap
+import tokenize
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from horosphere.errors import UserError, choices
+
+WIDTH = 100  # of help
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field as its source has it."""
+
+    name: str
+    kind: str
+    default: str  # "" where there is none
+    help: str  # the comment beside it, or above it
+
+    def value(self, given: Mapping[str, Any]) -> str:
+        """What it is where nobody sets it, as one would write it: what is given, else the default."""
+        if self.name not in given:
+            return {"None": "none", "True": "true", "False": "false"}.get(self.default, self.default.strip("'\""))
+        value = given[self.name]
+        if isinstance(value, (list, tuple)):
+            return ",".join(map(str, value))
+        return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def describe(reference: str) -> dict[str, Setting]:
+    """{name: setting} of the class "module:Class", bases and flat parts included.
+
+    >>> list(describe("horosphere.settings:Range"))
+    ['least', 'most', 'above', 'below']
+    """
+    module, _, name = reference.partition(":")
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, module
+    source = Path(str(spec.origin)).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    places = {name: f"{module}:{name}" for name in classes}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            places |= {alias.name: f"{node.module}:{alias.name}" for alias in node.names}
+    bases = [ast.unparse(base).partition("[")[0] for base in classes[name].bases]
+    ours = [places[base] for base in bases if base in classes or places.get(base, "").startswith("horosphere.")]
+    settings = {name: setting for base in ours for name, setting in describe(base).items()}
+    comments, apart = _comments(source), set[str]()
+    for node in classes[name].body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(target, ast.Name):
+            continue
+        if target.id == "no_settings":
+            apart = {str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)}
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        kind, default = ast.unparse(node.annotation), "" if node.value is None else ast.unparse(node.value)
+        if kind.endswith(", FLAT]"):
+            settings |= describe(places[kind.removeprefix("Annotated[").removesuffix(", FLAT]")])
+        elif not kind.startswith("ClassVar") and "init=False" not in default:
+            text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
+            settings[target.id] = Setting(target.id, kind, default, text)
+    return {name: setting for name, setting in settings.items() if name not in apart}
+
+
+def _comments(source: str) -> dict[int, str]:
+    """Comments by line; below zero where nothing else stands in it."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0] * (1 if token.line[: token.start[1]].strip() else -1): token.string.lstrip("# ")
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }
+
+
+# -- on the command line ----------------------------------------------------------------------------------------------
+
+
+def from_words(
+    words: Sequence[str], known: Mapping[str, Setting], owners: Callable[[str], list[str]] = lambda name: []
+) -> list[str]:
+    """Settings as people write them, as key=value. `owners` knows whose a setting is that is not `known`.
+
+    >>> known = {"dim": Setting("dim", "int", "10", ""), "deep": Setting("deep", "bool", "False", "")}
+    >>> from_words(["--dim", "5", "--deep", "lr=1"], known)
+    ['dim=5', 'deep=true', 'lr=1']
+    """
+    settings, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        key, equals, value = word.removeprefix("--").partition("=")
+        name = key.replace("-", "_")
+        if not word.startswith("--"):
+            if not equals:
+                raise UserError(f"{word}: what is this for? A setting is written key=value or --key value")
+            settings.append(word)
+            continue
+        if name not in known:
+            whose = "" if get_close_matches(name, known, cutoff=0.8) else " and ".join(owners(name))
+            what = f"it is for {whose}; choose from {', '.join(known)}"
+            raise UserError(f"--{key}: " + (what if whose else f"there is no such option here; {choices(name, known)}"))
+        if not equals and known[name].kind == "bool" and (not left or left[0] not in ("true", "false")):
+            value = "true"
+        elif not equals:
+            if not left:
+                raise UserError(f"--{key} has no value; write --{key} {known[name].default or 'VALUE'}")
+            value = left.pop(0)
+        settings.append(f"{name}={value}")
+    return settings
+
+
+def help_lines(known: Mapping[str, Setting], given: Mapping[str, Any]) -> list[str]:
+    """What can be set, and the value where nobody sets it."""
+    width = max(map(len, known)) + 4
+    lines = ["settings, as --key value or key=value:"]
+    for setting in known.values():
+        option, value = f"--{setting.name.replace('_', '-')}", setting.value(given)
+        text = f"{setting.help} ({value})" if value else setting.help
+        lines += textwrap.wrap(text, WIDTH, initial_indent=f"  {option:{width}}  ", subsequent_indent=" " * (width + 4))
+    return lines

@@ -1,0 +1,30 @@
+"""Weights in files, and weights to begin with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from horosphere.errors import UserError, one_line
+
+WEIGHTS = "model.safetensors"
+
+
+def load_weights(network: nn.Module, file: Path) -> None:
+    try:
+        network.load_state_dict(load_file(file))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        how = "delete it to use the last checkpoint"
+        raise UserError(f"{file}: damaged or foreign weights ({one_line(error)}); {how}") from error
+
+
+def begin_with(network: nn.Module, given: Mapping[str, Tensor], run: str, missing: int = 0) -> None:
+    """Weights of another run, all but `missing` of them (a classifier of other classes)."""
+    own = network.state_dict()
+    fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
+    if len(fitting) < len(own) - missing or len(given) > len(own):
+        what = f"{len(fitting)} of {len(own)} tensors fit"
+        raise UserError(f"start={run}: a run of another network ({what}); give one of the same model and size")
+    network.load_state_dict(fitting, strict=False)
