@@ -49,9 +49,8 @@ def run_options(parser: argparse.ArgumentParser, what: str, out: str) -> None:
 
 def study_options(parser: argparse.ArgumentParser, seeds: int, out: str) -> None:
     """Of what trains many runs, each a job."""
-    parser.add_argument(
-        "--seeds", metavar="N", type=positive, default=seeds, help=f"trainings of each (default {seeds})"
-    )
+    text = f"trainings of each (default {seeds})"
+    parser.add_argument("--seeds", metavar="N", type=positive, default=seeds, help=text)
     executor_options(parser)
     device_option(parser)
     parser.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))

@@ -1,20 +1,24 @@
-"""`horosphere eval`: perplexity, multiple choice, minimal pairs of a language model."""
+"""`horosphere eval`: the scores of a run; of a language model perplexity, multiple choice, minimal pairs."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from horosphere.cli.common import choose_device, command, device_option, names, positive, table
 from horosphere.errors import UserError, choices
+from horosphere.runs import RUN, Run
+
+LANGUAGE = "language"
 
 
 def add(commands: Any) -> None:
     example = "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz"
-    evaluate = command(commands, "eval", run, "evaluate a language model", example)
+    evaluate = command(commands, "eval", run, "judge a model on data held out, or on other data", example)
     evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
-    tasks = "perplexity, blimp, mmlu, arc_challenge, openbookqa, …; separated by commas (default perplexity)"
-    evaluate.add_argument("--task", metavar="A,B", type=names, default=["perplexity"], help=tasks)
-    data = "text for perplexity (default the run's validation text); the file or folder of other tasks"
+    data = "in place of what was held out: pictures, or a text; the file or folder of --task"
     evaluate.add_argument("--data", metavar="PATH", help=data)
+    tasks = "of a language model: perplexity (default), blimp, mmlu, arc_challenge, openbookqa, …; separated by commas"
+    evaluate.add_argument("--task", metavar="A,B", type=names, help=tasks)
     limit = "items of a task, windows of a text (default all)"
     evaluate.add_argument("--limit", metavar="N", type=positive, help=limit)
     evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
@@ -23,16 +27,40 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    # a folder of Hugging Face's making is no run
+    kind = Run.open(args.folder).about.task if (Path(args.folder) / RUN).is_file() else LANGUAGE
+    asked = [name for name in ("task", "limit", "harness") if getattr(args, name)]
+    if kind != LANGUAGE and asked:
+        raise UserError(f"--{asked[0]} is for language models; {args.folder} is a run of the task {kind}")
+    if kind != LANGUAGE:
+        return _scores(args)
+    if (args.task or ["perplexity"]) == ["perplexity"] and not args.harness:
+        return _perplexity(args)
+    _questions(args)
+
+
+def _scores(args: argparse.Namespace) -> None:
+    from horosphere.catalogue import resolve, tasks
+    from horosphere.train.training import evaluate
+
+    run = Run.open(args.folder)
+    scores = evaluate(run, args.data, choose_device(args.device), args.quiet)
+    metrics = [metric for metric in resolve(tasks()[run.about.task].build).metrics if metric.name in scores]
+    table([], [[metric.title, metric.show(scores[metric.name])] for metric in metrics])
+
+
+def _questions(args: argparse.Namespace) -> None:
     from horosphere.evaluate import TASKS, TaskResult, evaluate_task, harness, read_task
     from horosphere.evaluate.harness import harness_row
     from horosphere.models.writing import autocast
     from horosphere.tasks.language import load
 
-    for task in args.task:
-        if task != "perplexity" and task not in TASKS:
+    for task in args.task or ["perplexity"]:
+        if task == "perplexity":
+            why = "it reads a text, the other tasks read questions"
+            raise UserError(f"--task perplexity stands alone, and without --harness: {why}")
+        if task not in TASKS:
             raise UserError(f"there is no task {task}: {choices(task, ['perplexity', *TASKS])}")
-    if "perplexity" in args.task:
-        return _perplexity(args)
     if not args.data:
         where = "name the task's .jsonl file, or the folder that holds it, with --data"
         raise UserError(f"--task {','.join(args.task)}: {where}")
@@ -45,10 +73,8 @@ def run(args: argparse.Namespace) -> None:
             scores = harness(model, tokenizer, args.task, args.data, args.limit)
             rows = [harness_row(task, scores[task], items[task]) for task in args.task]
         else:
-            rows = [
-                evaluate_task(task, args.data, model, tokenizer, device, args.limit, quiet=args.quiet).row()
-                for task in args.task
-            ]
+            how: Any = {"device": device, "limit": args.limit, "quiet": args.quiet}
+            rows = [evaluate_task(task, args.data, model, tokenizer, **how).row() for task in args.task]
     table(TaskResult.heads, rows)
 
 
@@ -61,9 +87,6 @@ def _perplexity(args: argparse.Namespace) -> None:
     from horosphere.tasks.language import load, run_corpus, validate
     from horosphere.train.distributed import World
 
-    if len(args.task) > 1 or args.harness:
-        why = "it reads a text, the other tasks read questions"
-        raise UserError(f"--task perplexity stands alone, and without --harness: {why}")
     device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     tokens = text_tokens(args.data, tokenizer) if args.data else run_corpus(args.folder, tokenizer).valid

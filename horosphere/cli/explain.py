@@ -17,9 +17,7 @@ def add(commands: Any) -> None:
     explain.add_argument("image", help="a picture")
     explain.add_argument("--model", metavar="RUN", required=True, help="a folder made by `horosphere train`")
     explain.add_argument("--random-weights", action="store_true", help="--model is the name of a recipe, untrained")
-    output(
-        explain, "explained", "a folder of pictures and a page, or a page where it ends in .html (default explained)"
-    )
+    output(explain, "explained", "a folder of pictures and a page, or NAME.html: the page (default explained)")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -28,9 +28,8 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.tasks.language import load
 
     if not args.temperature > 0:
-        raise UserError(
-            f"--temperature {args.temperature:g}: it must be positive; for the likeliest text pass --greedy"
-        )
+        how = "it must be positive; for the likeliest text pass --greedy"
+        raise UserError(f"--temperature {args.temperature:g}: {how}")
     device = choose_device(args.device)
     model, tokenizer = load(args.folder)
     from transformers import TextStreamer  # after `load`, which says what to install where it is missing

@@ -211,7 +211,6 @@ def mask_rcnn(
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
     from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
-    from torchvision.ops import MultiScaleRoIAlign
 
     pyramid = Pyramid(backbone, width, pretrained, coarser=True)
     strides = pyramid.strides
@@ -220,7 +219,6 @@ def mask_rcnn(
             f"a backbone of stride {strides[-1] / 2:g}: Mask R-CNN needs powers of 2; "
             "choose one with patches of 8, 16 or 32 pixels"
         )
-    names = [str(i) for i in range(len(strides))]
     sides = [*strides, 2 * strides[-1]]
     sizes: list[int] = []
     if scale != (1.0, 1.0):
@@ -234,10 +232,10 @@ def mask_rcnn(
         rpn_anchor_generator=AnchorGenerator(
             tuple((int(ANCHOR * side),) for side in sides), ((0.5, 1.0, 2.0),) * len(sides)
         ),
-        box_roi_pool=MultiScaleRoIAlign(names, 7, 2),
+        box_roi_pool=_roi_align(strides, 7),
         box_head=TwoMLPHead(width * 7**2, 4 * width),
         box_predictor=FastRCNNPredictor(4 * width, num_classes + 1),
-        mask_roi_pool=MultiScaleRoIAlign(names, 14, 2),
+        mask_roi_pool=_roi_align(strides, 14),
         mask_head=MaskRCNNHeads(width, [width] * 4, 1),
         mask_predictor=MaskRCNNPredictor(width, width, num_classes + 1),
         **{"size_divisible": max(32, pyramid.multiple), **options},
@@ -246,6 +244,23 @@ def mask_rcnn(
         head.register_forward_hook(_in_fp32)
     model.gradient_checkpointing_enable, model.blocks = pyramid.gradient_checkpointing_enable, pyramid.blocks
     return model  # type: ignore[no-any-return, unused-ignore]
+
+
+def _roi_align(strides: tuple[float, ...], side: int) -> nn.Module:
+    """What cuts boxes out of the levels of a pyramid.
+
+    By itself torchvision guesses the scales of the levels from the first batch and keeps the guess. Of small pictures
+    that were filled up the guess is wrong, and a network that was trained and one that was loaded would differ.
+    """
+    from torchvision.ops import MultiScaleRoIAlign
+    from torchvision.ops.poolers import initLevelMapper
+
+    pool = MultiScaleRoIAlign([str(i) for i in range(len(strides))], side, sampling_ratio=2)
+    first, last = (round(math.log2(stride)) for stride in (strides[0], strides[-1]))
+    pool.scales = [1 / stride for stride in strides]
+    canonical = {"canonical_scale": pool.canonical_scale, "canonical_level": pool.canonical_level}
+    pool.map_levels = initLevelMapper(first, last, **canonical)
+    return pool  # type: ignore[no-any-return, unused-ignore]
 
 
 def _in_fp32(module: nn.Module, inputs: object, output: Any) -> Any:

@@ -60,7 +60,7 @@ class NodeEmbedding(nn.Module):
 
     >>> model = NodeEmbedding(4, NodeEmbeddingConfig("lorentz", dim=2))
     >>> relations = Relations(np.array([(1, 0), (2, 0), (3, 1)]), nodes=4)
-    >>> losses = model(relations.batch(torch.tensor([1, 3])), negatives=torch.tensor([2]))
+    >>> losses = model(**relations.batch(torch.tensor([1, 3])), negatives=torch.tensor([2]))
     >>> [round(loss, 2) for loss in losses.tolist()]  # log 2: at the start all distances are nearly 0
     [0.69, 0.69]
     """
@@ -78,31 +78,26 @@ class NodeEmbedding(nn.Module):
         """(N, d)"""
         return self.table.weight.detach()
 
-    def forward(self, batch: "Batch", negatives: Tensor) -> Tensor:
-        """The loss of each relation of a batch of nodes, against distinct negatives (K,).   -> (P,)"""
-        nodes = self.table(batch.nodes)
-        positive = -self.manifold.dist(nodes[batch.row], self.table(batch.related))
-        negative = -self.manifold.pairwise(nodes, self.table(negatives))
-        negative = negative.masked_fill(batch.excluded(negatives, len(self.table.weight)), -torch.inf).logsumexp(-1)
-        return torch.logaddexp(positive, negative[batch.row]) - positive
+    def forward(self, nodes: Tensor, row: Tensor, related: Tensor, negatives: Tensor) -> Tensor:
+        """The loss of each relation of nodes (B,), against distinct negatives (K,).   -> (P,)
 
+        Node nodes[row[i]] is related to related[i]; row and related are (P,).
+        """
+        points = self.table(nodes)
+        positive = -self.manifold.dist(points[row], self.table(related))
+        negative = -self.manifold.pairwise(points, self.table(negatives))
+        excluded = self.excluded(nodes, row, related, negatives)
+        negative = negative.masked_fill(excluded, -torch.inf).logsumexp(-1)
+        return torch.logaddexp(positive, negative[row]) - positive
 
-@dataclass
-class Batch:
-    """Nodes (B,) and their relations: node nodes[row[i]] is related to related[i]."""
-
-    nodes: Tensor
-    row: Tensor  # (P,)
-    related: Tensor  # (P,)
-
-    def excluded(self, negatives: Tensor, total: int) -> Tensor:
-        """Which negatives (K,) are relations of a node, or the node itself.   -> (B, K) bool"""
+    def excluded(self, nodes: Tensor, row: Tensor, related: Tensor, negatives: Tensor) -> Tensor:
+        """Which negatives are relations of a node, or the node itself.   -> (B, K) bool"""
         # a node's place among the negatives; nodes not drawn share a last column, which is cut off below
-        column = negatives.new_full((total,), len(negatives))
+        column = negatives.new_full((len(self.table.weight),), len(negatives))
         column[negatives] = torch.arange(len(negatives), device=negatives.device)
-        excluded = torch.zeros(len(self.nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
-        excluded[self.row, column[self.related]] = True
-        excluded[torch.arange(len(self.nodes), device=negatives.device), column[self.nodes]] = True
+        excluded = torch.zeros(len(nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
+        excluded[row, column[related]] = True
+        excluded[torch.arange(len(nodes), device=negatives.device), column[nodes]] = True
         return excluded[:, :-1]
 
 
@@ -110,7 +105,7 @@ class Relations:
     """Relations (P, 2) as a compressed table on a device: it has all relations of any nodes without a search.
 
     >>> relations = Relations(np.array([(1, 0), (2, 0), (2, 1)]), nodes=3)
-    >>> relations.batch(torch.tensor([2])).related
+    >>> relations.batch(torch.tensor([2]))["related"]
     tensor([0, 1])
     """
 
@@ -125,11 +120,12 @@ class Relations:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def batch(self, nodes: Tensor) -> Batch:
+    def batch(self, nodes: Tensor) -> dict[str, Tensor]:
+        """Nodes (B,), and all their relations: row (P,) and related (P,), as `NodeEmbedding` takes them."""
         counts = self.counts[nodes]
         row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
         within = torch.arange(len(row), device=nodes.device) - (counts.cumsum(0) - counts)[row]
-        return Batch(nodes, row, self.targets[self.starts[nodes][row] + within])
+        return {"nodes": nodes, "row": row, "related": self.targets[self.starts[nodes][row] + within]}
 
 
 # -- points in a file -------------------------------------------------------------------------------------------------

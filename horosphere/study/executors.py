@@ -16,16 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryFile
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from horosphere.errors import UserError, choices
 from horosphere.extras import require
 from horosphere.settings import Count, Natural, build
 
 PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
-LIBRARY = (
-    ctypes.CDLL(None) if sys.platform == "linux" else None
-)  # opened now: a process just forked should load nothing
+LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None  # opened now: who just forked should load nothing
 SAVED = 130  # exit code of a run that was told to stop, and has saved
 
 
@@ -49,21 +47,27 @@ class Handle:
     wait: Callable[[], object] = lambda: None  # until it has
 
 
-class Executor(Protocol):
+class Executor:
+    jobs: int  # at once
+
     @property
-    def at_once(self) -> int: ...
+    def at_once(self) -> int:
+        """How many to submit before the first has ended."""
+        return self.jobs
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         """Begin jobs: words behind `horosphere`."""
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Called when all jobs have ended."""
 
 
 def executor(text: str, jobs: int | None = None) -> Executor:
     """ "here", "ray", "slurm", with settings behind a colon: "slurm:partition=gpu,gpus=1". jobs: how many at once.
 
-    >>> executor("here:jobs=3").at_once
-    3
+    >>> executor("here:jobs=3")
+    Here(jobs=3)
     """
     name, _, given = text.partition(":")
     known: dict[str, Any] = {"here": Here, "ray": Ray, "slurm": Slurm}
@@ -82,14 +86,10 @@ def executor(text: str, jobs: int | None = None) -> Executor:
 # -- a command, wherever it runs --------------------------------------------------------------------------------------
 
 
-def start(
-    command: Sequence[str], errors: IO[bytes], env: dict[str, str] | None = None, cwd: str | None = None
-) -> subprocess.Popen[bytes]:
-    """A process of `horosphere` that does not outlive this one, however that ends."""
-    words = [sys.executable, "-m", "horosphere", *command]
-    return subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=errors, env=env, cwd=cwd, preexec_fn=_die_with_parent
-    )
+def start(command: Sequence[str], errors: IO[bytes], **place: Any) -> subprocess.Popen[bytes]:
+    """A process of `horosphere` that does not outlive this one, however that ends. `place`: its cwd, its env."""
+    words, silent = [sys.executable, "-m", "horosphere", *command], subprocess.DEVNULL
+    return subprocess.Popen(words, stdout=silent, stderr=errors, preexec_fn=_die_with_parent, **place)
 
 
 def _die_with_parent() -> None:
@@ -114,14 +114,10 @@ def last_line(errors: IO[bytes]) -> str:
 
 
 @dataclass(frozen=True)
-class Here:
+class Here(Executor):
     """Processes, which share the cores."""
 
     jobs: Count = 1  # at once
-
-    @property
-    def at_once(self) -> int:
-        return self.jobs
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         threads = str(max(1, (os.cpu_count() or 1) // self.jobs))  # processes that share cores must not fight for them
@@ -129,32 +125,25 @@ class Here:
 
     def _process(self, command: Sequence[str], env: dict[str, str]) -> Handle:
         errors = TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
-        process = start(command, errors, env)
+        process = start(command, errors, env=env)
 
         def outcome() -> Outcome | None:
             return None if process.poll() is None else Outcome(process.returncode, last_line(errors))
 
         return Handle(outcome, process.terminate, process.wait)
 
-    def close(self) -> None:
-        pass
-
 
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Ray:
+class Ray(Executor):
     """A cluster that is there already, by its address, or one of this machine alone."""
 
     address: str | None = None  # of a cluster: "auto", "ray://head:10001"; none: Ray starts itself here
     jobs: Count = 64  # at once; Ray waits for cores and GPUs to be free
     cpus: Count = 1  # of a job
     gpus: Natural = 0  # of a job
-
-    @property
-    def at_once(self) -> int:
-        return self.jobs
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         require("ray")
@@ -189,7 +178,7 @@ class Ray:
 
 
 @dataclass(frozen=True)
-class Slurm:
+class Slurm(Executor):
     """One job array, by submitit. Jobs that a node lost are submitted again."""
 
     partition: str | None = None
@@ -228,6 +217,3 @@ class Slurm:
             return Outcome(*job.result())
         except UncompletedJobError:
             return Outcome(-signal.SIGKILL, "its process died")
-
-    def close(self) -> None:
-        pass

@@ -40,9 +40,8 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
             while waiting or running:
                 room = max(0, executor.at_once - len(running))
                 begun, waiting = waiting[:room], waiting[room:]
-                running |= (
-                    dict(zip(executor.submit([job.command for job in begun]), begun, strict=True)) if begun else {}
-                )
+                if begun:
+                    running |= zip(executor.submit([job.command for job in begun]), begun, strict=True)
                 time.sleep(POLL)
                 for handle, job in list(running.items()):
                     outcome = handle.outcome()

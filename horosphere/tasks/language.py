@@ -106,11 +106,8 @@ class Language(Task[Corpus]):
             raise UserError(f"vocab_size={size}: the tokenizer has {known} tokens; {how}")
         bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
         bos = eos if bos is None else bos
-        ends = {
-            "bos_token_id": bos,
-            "eos_token_id": bos if eos is None else eos,
-            "pad_token_id": bos if pad is None else pad,
-        }
+        eos, pad = (bos if number is None else number for number in (eos, pad))
+        ends = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
         places = {"vocab_size": size, "max_position_embeddings": self.length}
         config: HelmConfig = replace(self, config={**self.config, **ends, **places}).configuration()
         return config
@@ -180,6 +177,9 @@ class Language(Task[Corpus]):
         """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""
         put_files(folder, folder / RUN, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
 
+    def network_of(self, run: Run) -> HelmForCausalLM:
+        return load(run.folder).model
+
     @classmethod
     def load(cls, run: Run) -> TrainedLanguage:
         return load(run.folder)
@@ -203,9 +203,8 @@ class Language(Task[Corpus]):
         kinds = {name: bool(recipe.task.configuration().n_routed_experts) for name, recipe in recipes.items()}
         if len(set(kinds.values())) < 2:
             return {}
-        dense, mixture = (
-            cast(Language, recipes[next(n for n in kinds if kinds[n] is wanted)].task) for wanted in (False, True)
-        )
+        of_kind = {kinds[name]: cast(Language, recipe.task) for name, recipe in recipes.items()}
+        dense, mixture = of_kind[False], of_kind[True]
         tokenizer = dense.open_data().tokenizer
         target = dense_parameters(mixture, tokenizer)
         least, more = (dense_parameters(dense, tokenizer, intermediate_size=INNER * times) for times in (1, 2))
@@ -293,9 +292,8 @@ def load(folder: str | Path) -> TrainedLanguage:
     tokenizer = load_tokenizer(folder)
     known = max(tokenizer.get_vocab().values()) + 1
     if known > model.config.vocab_size:
-        raise UserError(
-            f"{folder}: the tokenizer has {known} tokens, the model only {model.config.vocab_size}; put back its own"
-        )
+        sizes = f"{known} tokens, the model only {model.config.vocab_size}"
+        raise UserError(f"{folder}: the tokenizer has {sizes}; put back its own")
     return TrainedLanguage(model.eval(), tokenizer)
 
 
@@ -331,7 +329,6 @@ def token_study(
     size = model.config.vocab_size
     rows = first_rows(read, min(trained.model.config.max_position_embeddings for trained in loaded.values()))
     models = {name: trained.model for name, trained in loaded.items()}
+    labels, counts = token_labels(tokenizer, size), token_counts(counted, size)
     with progress("looking inside", len(rows) * len(models), quiet) as update:
-        return study(
-            models, token_labels(tokenizer, size), token_counts(counted, size), rows, seed=seed, progress=update
-        )
+        return study(models, labels, counts, rows, seed=seed, progress=update)

@@ -21,14 +21,7 @@ from horosphere.files import write_whole
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
-from horosphere.models.node_embedding import (
-    Batch,
-    NodeEmbedding,
-    NodeEmbeddingConfig,
-    Relations,
-    read_points,
-    write_points,
-)
+from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
@@ -128,14 +121,12 @@ class Nodes(Task[NodeData]):
         subjects, device, random = self.relations.subjects, self.world.device, (self.engine.seed, step)
         chosen = torch.from_numpy(self.drawn(step, rows, len(subjects))).to(device)
         others = np.random.default_rng(random).integers(len(self.opened.graph), size=self.negatives)
-        batch = self.relations.batch(subjects[chosen])
         negatives = torch.from_numpy(np.unique(others)).to(device)
-        return {"nodes": batch.nodes, "row": batch.row, "related": batch.related, "negatives": negatives}
+        return {**self.relations.batch(subjects[chosen]), "negatives": negatives}
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over relations, with a fixed number of them a node: so it does not depend on how a batch is cut."""
-        costs = model(Batch(batch["nodes"], batch["row"], batch["related"]), batch["negatives"])
-        return costs.sum() / (len(batch["nodes"]) * self.mean_relations), {}
+        return model(**batch).sum() / (len(batch["nodes"]) * self.mean_relations), {}
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """The learning rate is in curvature radii, so that steps are as long in every geometry."""
@@ -150,14 +141,9 @@ class Nodes(Task[NodeData]):
         network, graph = cast(NodeEmbedding, model), self.opened.graph
         points, manifold = network.points, network.manifold
         with progress("ranking", self.rank_nodes or len(graph), self.quiet) as update:
-            score = reconstruction(
-                points,
-                manifold,
-                self.opened.relations,
-                nodes=self.rank_nodes,
-                device=self.world.device,
-                progress=lambda done, total: update(done, "nodes"),
-            )
+            how: Any = {"nodes": self.rank_nodes, "device": self.world.device}
+            how["progress"] = lambda done, total: update(done, "nodes")
+            score = reconstruction(points, manifold, self.opened.relations, **how)
         spread = radius(points, manifold)
         scores = {"mean_rank": score.mean_rank, "map": score.map, "radius_mean": spread.mean, "radius_max": spread.max}
         if graph.directed:

@@ -73,9 +73,7 @@ class Pictures(Task[ImageData]):
     size: Count = 224  # pixels a side
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
-    ema: Decay | None = (
-        0.9999  # decay of the average of the weights, which is what is evaluated and kept; none: no average
-    )
+    ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average
     augmentation: Annotated[Augmentation, FLAT] = field(default_factory=Augmentation)
 
     # -- data and model ---------------------------------------------------------------------------------------------

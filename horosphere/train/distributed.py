@@ -18,9 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor, init_device_mes
 from horosphere.errors import UserError
 
 T = TypeVar("T")
-PATIENCE = timedelta(
-    minutes=30
-)  # the others wait while one writes a checkpoint; when one dies, torchrun ends the rest without waiting
+PATIENCE = timedelta(minutes=30)  # of those who wait while one writes a checkpoint; torchrun itself ends all at once
 
 
 @dataclass(frozen=True)

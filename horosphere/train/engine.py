@@ -95,6 +95,11 @@ def rate(step: int, engine: EngineConfig) -> float:
     return share_of_peak(step, engine.steps, engine.warmup, engine.final, engine.schedule)
 
 
+def precision(engine: EngineConfig, device: torch.device) -> torch.autocast:
+    half = engine.precision == "bf16" or (engine.precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
+
+
 # -- before the first step --------------------------------------------------------------------------------------------
 
 
@@ -194,8 +199,6 @@ class _Loop:
         self.engine, self.world = task.engine, task.world
         engine, world = self.engine, self.world
         self.trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        half = engine.precision == "bf16" or (engine.precision == "auto" and world.device.type == "cuda")
-        self.precision = lambda: torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=half)
         self.share, self.rows = engine.batch // world.size, engine.rows_of(world.rank, world.size)
         alone = world.device.type == "cuda" and world.size == 1 and not engine.checkpointing
         self.graphed = Graphed(self._learn) if alone and engine.compiled("cuda") else None
@@ -214,7 +217,7 @@ class _Loop:
     def _learn(self, batch: dict[str, Tensor], rows: int | None = None) -> dict[str, Tensor]:
         """Forward and backward of some rows of this process: their share of the gradient, and numbers to log."""
         rows = next(iter(batch.values())).shape[0] if rows is None else rows
-        with self.precision():
+        with precision(self.engine, self.world.device):
             loss, numbers = self.task.loss(self.model, batch)
         (loss * (rows / self.share)).backward()
         return {"loss": loss.detach(), **numbers}
@@ -376,7 +379,7 @@ class _Loop:
         """No training, no gradient, and the same random numbers in all processes, for what they generate together."""
         self._seed(self.done, 0)
         self.model.eval()
-        with torch.no_grad(), self.precision():
+        with torch.no_grad(), precision(self.engine, self.world.device):
             yield
         reshard(self.model)
         self.model.train()

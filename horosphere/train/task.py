@@ -164,13 +164,16 @@ class Task(Generic[Data]):
 
     @classmethod
     def load(cls, run: Run) -> Any:
-        """The exported weights of a run, else the last checkpoint's."""
         task = cls.of(run)
-        if not (run.folder / cls.mark).is_file():
-            return task.trained(task.from_checkpoint(run), run)
-        network = task.answering(task.rebuild(run).eval())
-        task.read_export(network, run.folder)
-        return task.trained(network, run)
+        return task.trained(task.network_of(run), run)
+
+    def network_of(self, run: Run) -> nn.Module:
+        """With the exported weights of a run, else the last checkpoint's."""
+        if not (run.folder / self.mark).is_file():
+            return self.from_checkpoint(run)
+        network = self.answering(self.rebuild(run).eval())
+        self.read_export(network, run.folder)
+        return network
 
     @classmethod
     def of(cls, run: Run) -> Task[Any]:

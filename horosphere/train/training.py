@@ -1,16 +1,19 @@
-"""One function trains any recipe."""
+"""One function trains any recipe, one judges any run."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from horosphere import runs
+from horosphere import catalogue, runs
+from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.runs import About, Run
+from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import world
-from horosphere.train.engine import FitResult, Place, fit
+from horosphere.train.engine import FitResult, Place, fit, precision
 from horosphere.train.recipe import Recipe
 
 
@@ -40,6 +43,25 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
         del model
         here.from_main(lambda: _export(folder, recipe))
         return result
+
+
+@torch.no_grad()
+def evaluate(run: Run, valid: str | None = None, device: str = "auto", quiet: bool = True) -> dict[str, float]:
+    """The scores of a run, on what was held out of its data or on other data."""
+    task = catalogue.resolve(catalogue.task(run.about.task).build).of(run)
+    if valid is not None and not hasattr(task, "valid"):
+        raise UserError(f"{valid}: a run of the task {task.kind} is judged on the data it learned; leave it out")
+    task = task if valid is None else replace(task, valid=valid)
+    with world(device) as here:
+        task.world, task.quiet, task.engine = here, quiet, EngineConfig(**run.about.recipe["engine"])
+        data = here.main_first(task.open_data)
+        changed = [name for name, value in task.facts(data).items() if run.about.facts[name] != value]
+        if valid is None and changed:
+            raise UserError(f"{task.data} has changed since {run.folder} was trained on it ({', '.join(changed)})")
+        task.ready(data)
+        network = task.network_of(run).to(here.device)
+        with precision(task.engine, here.device):
+            return dict(task.evaluate(network, last=True))
 
 
 def _export(folder: Path, recipe: Recipe) -> None:

@@ -1,5 +1,7 @@
 """The command line, called from a test."""
 
+import re
+
 from horosphere.cli import main
 
 
@@ -14,3 +16,7 @@ def runner(capsys, *first):
         return code, *capsys.readouterr()
 
     return run
+
+
+def cells(out):
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())

@@ -23,7 +23,7 @@ from horosphere.models.writing import write
 from horosphere.runs import Run
 from horosphere.tasks.language import Language, load
 from horosphere.train import training
-from tests.cli.command_line import runner
+from tests.cli.command_line import cells, runner
 from tests.tasks.tiny import LANGUAGE, TEXTS, write_text
 from tests.train.toy_task import lines
 
@@ -184,10 +184,6 @@ def test_only_the_main_process_speaks(capsys, monkeypatch):
 
 
 # -- eval -------------------------------------------------------------------------------------------------------------
-
-
-def cells(out):
-    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
 
 
 def test_eval_repeats_the_last_evaluation_of_the_training(run):

@@ -11,9 +11,12 @@ import numpy as np
 from PIL import Image
 
 from horosphere.cli import main
-from tests.cli.command_line import runner
+from horosphere.runs import Run
+from tests.cli.command_line import cells, runner
 from tests.data.pictures import write_npz
-from tests.tasks.tiny import PICTURES as SMALL
+from tests.tasks.tiny import PICTURES
+
+COLOURS = ("hcformer-nano-32", "data=colours.npz", *PICTURES, "--quiet", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +27,7 @@ def home(tmp_path_factory):
         patch.chdir(folder)
         write_npz("colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
         Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)).save("noise.png")
-        assert (
-            main(
-                ["train", "hcformer-nano-32", "data=colours.npz", *SMALL, "--quiet", "--device", "cpu", "--out", "run"]
-            )
-            == 0
-        )
+        assert main(["train", *COLOURS, "--out", "run"]) == 0
         yield folder
 
 
@@ -39,18 +37,7 @@ def run(home, capsys):
 
 
 def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):
-    code, out, _ = run(
-        "train",
-        "hcformer-nano-32",
-        "data=colours.npz",
-        *SMALL,
-        "--resume",
-        "--quiet",
-        "--device",
-        "cpu",
-        "--out",
-        "run",
-    )
+    code, out, _ = run("train", *COLOURS, "--resume", "--out", "run")
     assert code == 0
     assert [line.split("  ")[0] for line in out.splitlines()][2:8] == [
         "top-1",
@@ -70,6 +57,19 @@ def test_a_picture_is_explained(run):
     assert Path("seen/clusters.png").is_file()
 
 
+def test_a_run_is_judged_again_on_what_was_held_out_or_on_other_pictures(run):
+    code, out, _ = run("eval", "run", "--device", "cpu")
+    scores = Run.open("run").evaluations()[-1]
+    assert code == 0
+    assert cells(out)["top-1"] == f"{scores['top1']:.4f}"
+    inverted = 255 - np.load("colours.npz")["test_images"]
+    write_npz("others.npz", test_images=inverted)
+    code, out, _ = run("eval", "run", "--data", "others.npz", "--device", "cpu")
+    assert code == 0
+    assert cells(out)["top-1"] != f"{scores['top1']:.4f}"
+    Path("others.npz").unlink()
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -80,7 +80,9 @@ def test_a_picture_is_explained(run):
         (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder of a run"),
         (("train", "semantic-fpn", "data=nowhere"), "nowhere"),
         (("compare", "semantic-fpn", "data=nowhere"), "semantic-fpn exists in euclidean space only"),
-        (("eval", "run"), "run: a run of the task pictures; give one of language"),
+        (("eval", "run", "--limit", "3"), "--limit is for language models; run is a run of the task pictures"),
+        (("eval", "run", "--task", "blimp"), "--task is for language models; run is a run of the task pictures"),
+        (("generate", "run", "a"), "run: a run of the task pictures; give one of language"),
         (
             ("compare", "hcformer-nano-32", "data=colours.npz", "patch_geometry=lorentz"),
             "what the entrants of the comparison differ in",
@@ -93,7 +95,7 @@ def test_a_picture_is_explained(run):
 )
 def test_mistakes_take_one_line_and_write_nothing(run, words, complaint):
     before = sorted(Path().rglob("*"))
-    out = {"eval": (), "explain": ("--out", "new")}.get(words[0], ("--out", "new", "--quiet", "--device", "cpu"))
+    out = {"eval": (), "generate": (), "explain": ("--out", "new")}.get(words[0], ("--out", "new", "--quiet", "--device", "cpu"))
     code, said, err = run(*words, *out)
     assert (code, said) == (2, "")
     assert err.startswith("horosphere: ")

@@ -1,5 +1,7 @@
 """Any backbone has a pyramid, any size of pictures is answered pixel by pixel, and ignored pixels teach nothing."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -242,6 +244,29 @@ def targets(*boxes, size=(64, 64)):
         "labels": torch.ones(len(boxes), dtype=torch.int64),
         "masks": masks,
     }
+
+
+def test_what_mask_rcnn_answers_does_not_depend_on_what_it_saw_first():
+    torch.manual_seed(0)
+    model = mask_rcnn(hcformer(), 2, width=8, size=64, box_score_thresh=0.0).eval()
+    fresh = deepcopy(model)
+    with torch.no_grad():
+        model([torch.rand(3, 33, 33)])  # filled up to twice its side
+        picture = torch.rand(3, 64, 64)
+        assert torch.equal(model([picture])[0]["boxes"], fresh([picture])[0]["boxes"])
+    strides = model.backbone.strides
+    assert [1 / s for s in model.roi_heads.box_roi_pool.scales] == list(strides)
+
+
+def test_the_levels_are_those_that_torchvision_finds_in_large_pictures():
+    from torchvision.ops import MultiScaleRoIAlign
+
+    model = mask_rcnn(hcformer(), 2, width=8, size=64).eval()
+    strides = model.backbone.strides
+    maps = {str(i): torch.rand(1, 8, 512 // int(s), 512 // int(s)) for i, s in enumerate(strides)}
+    boxes = [torch.tensor([[3.0, 5.0, 40.0, 60.0], [0.0, 0.0, 500.0, 400.0], [100.0, 90.0, 350.0, 300.0]])]
+    theirs = MultiScaleRoIAlign(list(maps), 7, 2)
+    assert torch.equal(model.roi_heads.box_roi_pool(maps, boxes, [(512, 512)]), theirs(maps, boxes, [(512, 512)]))
 
 
 @pytest.mark.parametrize("build", [hcformer, torchvision_resnet, timm_vit])

@@ -33,7 +33,7 @@ def test_loss_is_its_definition(name, count):
     relations, nodes, negatives = random_relations(), torch.tensor([3, 29, 0, 11]), torch.randperm(NODES)[:count]
     m = model(name, c=0.7)
     expected = loss_of(m.points, m.manifold, relations.tolist(), nodes.tolist(), negatives.tolist())
-    losses = m(Relations(relations, NODES).batch(nodes), negatives)
+    losses = m(**Relations(relations, NODES).batch(nodes), negatives=negatives)
     assert losses.dtype == torch.float64
     # pairwise is one product: half the digits where points nearly coincide
     assert losses.mean().item() == pytest.approx(expected, rel=1e-7)
@@ -45,7 +45,7 @@ def test_batches_list_exactly_the_relations(shuffled):
     table = Relations(relations[np.random.default_rng(1).permutation(len(relations))] if shuffled else relations, NODES)
     nodes = torch.randperm(NODES)[:12]
     batch = table.batch(nodes)
-    pairs = sorted(zip(batch.nodes[batch.row].tolist(), batch.related.tolist(), strict=True))
+    pairs = sorted(zip(batch["nodes"][batch["row"]].tolist(), batch["related"].tolist(), strict=True))
     assert pairs == sorted((u, v) for u, v in relations.tolist() if u in nodes)
     assert len(table) == len(relations)
     assert table.subjects.tolist() == sorted(set(relations[:, 0].tolist()))
@@ -54,7 +54,7 @@ def test_batches_list_exactly_the_relations(shuffled):
 def test_relations_and_the_node_itself_are_no_negatives():
     relations, nodes, negatives = random_relations(), torch.tensor([3, 29, 0, 11]), torch.randperm(NODES)[:17]
     related = {(u, v) for u, v in relations.tolist()}
-    excluded = Relations(relations, NODES).batch(nodes).excluded(negatives, NODES)
+    excluded = model("lorentz").excluded(**Relations(relations, NODES).batch(nodes), negatives=negatives)
     expected = [[u == n or (u, n) in related for n in negatives.tolist()] for u in nodes.tolist()]
     assert excluded.tolist() == expected
 
@@ -62,7 +62,7 @@ def test_relations_and_the_node_itself_are_no_negatives():
 def test_points_of_excluded_negatives_do_not_enter():
     relations = np.array([[0, 1], [0, 2]])
     m, batch = model("lorentz"), Relations(relations, NODES).batch(torch.tensor([0]))
-    alone, among = (m(batch, torch.tensor(negatives)) for negatives in ([5, 6], [0, 1, 2, 5, 6]))
+    alone, among = (m(**batch, negatives=torch.tensor(negatives)) for negatives in ([5, 6], [0, 1, 2, 5, 6]))
     assert_close(alone, among, rtol=1e-12, atol=0)
     (gradient,) = torch.autograd.grad(among.sum(), m.table.weight)
     assert gradient.any(1).nonzero()[:, 0].tolist() == [0, 1, 2, 5, 6]
@@ -71,9 +71,9 @@ def test_points_of_excluded_negatives_do_not_enter():
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_a_node_whose_negatives_are_all_excluded_has_no_loss_and_finite_gradients(name):
     m, table = model(name), Relations(np.array([[0, 1], [3, 2]]), NODES)
-    alone = m(table.batch(torch.tensor([0])), torch.tensor([0, 1]))
+    alone = m(**table.batch(torch.tensor([0])), negatives=torch.tensor([0, 1]))
     assert alone.item() == 0
-    both = m(table.batch(torch.tensor([0, 3])), torch.tensor([0, 1]))
+    both = m(**table.batch(torch.tensor([0, 3])), negatives=torch.tensor([0, 1]))
     both.sum().backward()
     assert both.sum() > 0
     assert m.table.weight.grad.isfinite().all()
@@ -84,7 +84,8 @@ def test_a_node_whose_negatives_are_all_excluded_has_no_loss_and_finite_gradient
 @pytest.mark.parametrize("std", [1e-3, 1e-9, 0.0])
 def test_gradients_are_finite_where_all_points_start(name, std):
     m = model(name, std=std, learn=True)
-    m(Relations(random_relations(), NODES).batch(torch.arange(NODES)), torch.arange(NODES)).sum().backward()
+    everyone = torch.arange(NODES)
+    m(**Relations(random_relations(), NODES).batch(everyone), negatives=everyone).sum().backward()
     for parameter in m.parameters():
         assert parameter.grad.isfinite().all()
 

@@ -20,11 +20,11 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL", 0.01)
     start = executors.start
 
-    def started(command, errors, env=None, cwd=None):
+    def started(command, errors, **place):
         words = [sys.executable, "-c", command[0], command[command.index("--out") + 1]]
         with monkeypatch.context() as patch:
             patch.setattr(executors.subprocess, "Popen", lambda _, **options: popen(words, **options))
-            return start(command, errors, env, cwd)
+            return start(command, errors, **place)
 
     popen = executors.subprocess.Popen
     monkeypatch.setattr(executors, "start", started)

@@ -18,6 +18,7 @@ from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe, parts
+from horosphere.train.training import evaluate
 from tests.tasks.tiny import KINDS, TINY, run_tiny, tiny, write_data
 from tests.train.toy_task import lines
 
@@ -173,6 +174,17 @@ def state_of(trained):
     network = getattr(trained, "network", None) or trained.model
     assert not network.training
     return network.state_dict()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_is_judged_again_as_it_was(data, runs, kind, tmp_path):
+    run = Run.open(runs(kind))
+    last = {name: value for name, value in run.evaluations()[-1].items() if name != "step"}
+    again = evaluate(run, device="cpu")
+    assert {name: again[name] for name in last} == pytest.approx(last, rel=1e-5)
+    less = replace(run, about=replace(run.about, facts={name: 1 for name in run.about.facts}))
+    with pytest.raises(UserError, match="has changed since"):
+        evaluate(less, device="cpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -34,9 +34,8 @@ def add(commands: Any) -> None:
         sweep.add_argument(f"--{name}", metavar="A,B", type=common.names, help=text)
     sweep.add_argument("--lr", metavar="X", type=float, help="learning rate at its peak (default 0.01)")
     sweep.add_argument("--steps", metavar="N", type=common.positive, help="of training (default the grid's, or 20,000)")
-    sweep.add_argument(
-        "--batch", metavar="N", type=common.positive, help="samples a step (default the grid's, or 2048)"
-    )
+    samples = "samples a step (default the grid's, or 2048)"
+    sweep.add_argument("--batch", metavar="N", type=common.positive, help=samples)
     sweep.add_argument("--seeds", metavar="N", type=common.positive, default=3, help="runs of each setting (default 3)")
     sweep.add_argument("--parts", metavar="N", type=common.positive, help="train in so many jobs (default: one, here)")
     sweep.add_argument("--part", metavar="K/N", help="train part K of N only: one such job")
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     )
     if args.parts or args.executor != "here":
         where = common.choose_executor(args)
-        words, parts = _words(args), args.parts or where.at_once
+        words, parts = _words(args), args.parts or where.jobs
         rows = sweep_in_parts(runs, schedule, Path(args.out), words, parts, where, options)
     else:
         rows = sweep(runs, schedule, args.out, options)

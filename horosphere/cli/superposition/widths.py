@@ -41,7 +41,6 @@ def run(args: argparse.Namespace) -> None:
     common.table(*study.cells())
     if (law := study.fit()) is not None:
         offsets = ", ".join(f"{model} {offset:.3f}" for (model, _), offset in law.offsets.items())
-        print(
-            f"L = {law.scale:.3g}/m^{law.exponent:.2f} + {offsets}; α over trainings, 95 %: {interval(law.bootstrap)}"
-        )
+        spread = f"α over trainings, 95 %: {interval(law.bootstrap)}"
+        print(f"L = {law.scale:.3g}/m^{law.exponent:.2f} + {offsets}; {spread}")
     print(f"table and picture: {out / TABLE}, {out / PICTURE}")
