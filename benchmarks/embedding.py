@@ -10,36 +10,66 @@ relation once.
 
 import argparse
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
-from horosphere.data import Graph, read_graph
+from horosphere.data import read_graph
 from horosphere.geometry import Poincare
 from horosphere.measure import reconstruction
-from horosphere.train.config import EmbedConfig
-from horosphere.train.embed import embed
+from horosphere.runs import Run
+from horosphere.train.engine import Place
+from horosphere.train.recipe import Recipe
+from horosphere.train.training import train
 
 PUBLISHED = "published (Nickel & Kiela 2018), nouns, Lorentz, 10 dimensions: mean rank 2.95, mAP 0.928"
 
 
-def horosphere_side(
-    graph: Graph, config: EmbedConfig, device: str, rank_nodes: int | None
-) -> tuple[float, float, float]:
-    result = embed(graph, config, device)
-    score = reconstruction(result.points, result.manifold, graph.relations(), nodes=rank_nodes, device=device)
-    return result.seconds / config.epochs, score.mean_rank, score.map
+@dataclass(frozen=True)
+class Settings:
+    """Those of the recipe `embedding` that differ between runs."""
+
+    data: Path
+    dim: int
+    epochs: int
+    batch: int
+    lr: float = 0.07
+    negatives: int = 256
+    rank_nodes: int | None = None  # nodes ranked; none: all
+    geometry: str = "lorentz"
+    seed: int = 0
+
+    def recipe(self) -> Recipe:
+        given = {name: "none" if value is None else value for name, value in asdict(self).items()}
+        return Recipe.read("embedding", [f"{name}={value}" for name, value in given.items()])
 
 
-def gensim_side(graph: Graph, dim: int, epochs: int, rank_nodes: int | None, seed: int) -> tuple[float, float, float]:
+@dataclass(frozen=True)
+class Result:
+    seconds: float  # an epoch
+    mean_rank: float
+    map: float
+
+
+def horosphere_side(settings: Settings, device: str) -> Result:
+    with TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        scores = train(settings.recipe(), Place(run, quiet=True), device).evaluation
+        training = max(line.get("seconds", 0.0) for line in Run.open(run).lines())  # before the evaluation
+    return Result(training / settings.epochs, scores["mean_rank"], scores["map"])
+
+
+def gensim_side(settings: Settings) -> Result:
     """gensim with its defaults (10 negatives, batches of 10, learning rate 0.1) and the burn-in its authors advise."""
     from gensim.models.poincare import PoincareModel
 
+    graph, dim, epochs = read_graph(settings.data), settings.dim, settings.epochs
     relations = graph.relations()
     named = [(str(u), str(v)) for u, v in relations]
-    model = PoincareModel(named, size=dim, negative=10, burn_in=min(10, epochs // 5), seed=seed)
+    model = PoincareModel(named, size=dim, negative=10, burn_in=min(10, epochs // 5), seed=settings.seed)
     begin = time.perf_counter()
     model.train(epochs=epochs, batch_size=10)
     seconds = (time.perf_counter() - begin) / (epochs + model.burn_in)
@@ -47,45 +77,41 @@ def gensim_side(graph: Graph, dim: int, epochs: int, rank_nodes: int | None, see
     for i in range(len(graph)):
         if str(i) in model.kv.key_to_index:
             points[i] = model.kv[str(i)]
-    score = reconstruction(torch.as_tensor(points), Poincare(), relations, nodes=rank_nodes)
-    return seconds, score.mean_rank, score.map
+    score = reconstruction(torch.as_tensor(points), Poincare(), relations, nodes=settings.rank_nodes)
+    return Result(seconds, score.mean_rank, score.map)
 
 
-def versus(name: str, graph: Graph, gensim_epochs: int, config: EmbedConfig, rank_nodes: int | None) -> None:
-    print(f"\n{name}: {len(graph):,} nodes, {len(graph.relations()):,} relations, {config.dim} dimensions", flush=True)
+def versus(name: str, settings: Settings, gensim_epochs: int) -> None:
+    graph = read_graph(settings.data)
+    sizes = f"{len(graph):,} nodes, {len(graph.relations()):,} relations, {settings.dim} dimensions"
+    print(f"\n{name}: {sizes}", flush=True)
     print(f"{'':24}{'epochs':>8}{'s an epoch':>12}{'total':>9}{'mean rank':>12}{'mAP':>8}")
-    slow = 0.0
-    for side in ("gensim poincare", "horosphere poincare", "horosphere lorentz"):
-        if side.startswith("gensim"):
-            epochs = gensim_epochs
-            slow, rank, mean_precision = gensim_side(graph, config.dim, epochs, rank_nodes, config.seed)
-            seconds, faster = slow, ""
-        else:
-            epochs = config.epochs
-            seconds, rank, mean_precision = horosphere_side(
-                graph, replace(config, geometry=side.split()[1]), "cpu", rank_nodes
-            )
-            faster = f"   {slow / seconds:.0f}x faster an epoch"
-        print(
-            f"{side:24}{epochs:8}{seconds:12.3f}{seconds * epochs:8.1f}s{rank:12.2f}{mean_precision:8.3f}{faster}",
-            flush=True,
-        )
+    theirs = gensim_side(replace(settings, epochs=gensim_epochs))
+    print_row("gensim poincare", gensim_epochs, theirs)
+    for geometry in ("poincare", "lorentz"):
+        ours = horosphere_side(replace(settings, geometry=geometry), "cpu")
+        faster = f"   {theirs.seconds / ours.seconds:.0f}x faster an epoch"
+        print_row(f"horosphere {geometry}", settings.epochs, ours, faster)
 
 
-def long_run(graph: Graph, config: EmbedConfig, device: str) -> None:
+def print_row(side: str, epochs: int, result: Result, faster: str = "") -> None:
+    times = f"{result.seconds:12.3f}{result.seconds * epochs:8.1f}s"
+    print(f"{side:24}{epochs:8}{times}{result.mean_rank:12.2f}{result.map:8.3f}{faster}", flush=True)
+
+
+def long_run(settings: Settings, device: str) -> None:
     begin = time.perf_counter()
-    seconds, rank, mean_precision = horosphere_side(graph, config, device, None)
+    result = horosphere_side(settings, device)
     shape = (
-        f"{config.dim} dimensions, {config.epochs} epochs, batch {config.batch}, {config.negatives} negatives, "
-        f"lr {config.lr:g}, seed {config.seed}"
+        f"{settings.dim} dimensions, {settings.epochs} epochs, batch {settings.batch}, "
+        f"{settings.negatives} negatives, lr {settings.lr:g}, seed {settings.seed}"
     )
     took = (
-        f"{seconds * config.epochs:.0f} s training ({seconds * 1e3:.0f} ms an epoch), "
+        f"{result.seconds * settings.epochs:.0f} s training ({result.seconds * 1e3:.0f} ms an epoch), "
         f"{time.perf_counter() - begin:.0f} s with evaluation"
     )
-    print(
-        f"{config.geometry:10} mean rank {rank:7.2f}  mAP {mean_precision:.3f}  {shape}: {took} on {device}", flush=True
-    )
+    scores = f"mean rank {result.mean_rank:7.2f}  mAP {result.map:.3f}"
+    print(f"{settings.geometry:10} {scores}  {shape}: {took} on {device}", flush=True)
 
 
 def main() -> None:
@@ -104,38 +130,26 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1000, help="of the long run")
     parser.add_argument("--batch", type=int, default=4096, help="of the long run")
     parser.add_argument("--negatives", type=int, default=512, help="of the long run")
-    parser.add_argument("--lr", type=float, default=0.12, help="of the long run")
+    parser.add_argument("--lr", type=float, default=0.07, help="of the long run")
     parser.add_argument("--geometries", default="lorentz", help="of the long run")
     parser.add_argument("--seeds", type=int, default=1, help="of the long run")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
+    mammals, nouns = args.trees / "mammal_hypernyms.tsv", args.trees / "noun_hypernyms.tsv.gz"
     if args.long:
         print(PUBLISHED)
-        graph = read_graph(args.trees / "noun_hypernyms.tsv.gz")
-        config = EmbedConfig(dim=10, epochs=args.epochs, batch=args.batch, negatives=args.negatives, lr=args.lr)
+        settings = Settings(nouns, 10, args.epochs, args.batch, args.lr, args.negatives)
         for geometry in args.geometries.split(","):
             for seed in range(args.seeds):
-                long_run(graph, replace(config, geometry=geometry, seed=seed), args.device)
+                long_run(replace(settings, geometry=geometry, seed=seed), args.device)
         return
     if args.only != "nouns":
-        mammals = read_graph(args.trees / "mammal_hypernyms.tsv")
-        versus(
-            "mammals",
-            mammals,
-            args.mammal_epochs,
-            EmbedConfig(dim=5, epochs=args.mammal_epochs, batch=256, lr=0.2),
-            None,
-        )
+        settings = Settings(mammals, dim=5, epochs=args.mammal_epochs, batch=256, lr=0.12)
+        versus("mammals", settings, args.mammal_epochs)
     if args.only != "mammals":
-        nouns = read_graph(args.trees / "noun_hypernyms.tsv.gz")
-        versus(
-            "WordNet nouns",
-            nouns,
-            args.gensim_noun_epochs,
-            EmbedConfig(dim=10, epochs=args.noun_epochs, batch=1024),
-            args.rank_nodes,
-        )
+        settings = Settings(nouns, dim=10, epochs=args.noun_epochs, batch=1024, rank_nodes=args.rank_nodes)
+        versus("WordNet nouns", settings, args.gensim_noun_epochs)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import StochasticDepth
 from tqdm import tqdm
 
+from horosphere.models.backbones import blocks_of
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig
+from horosphere.train.engine import VARIANTS
 from horosphere.train.graphed import WARM_UPS, Graphed
-from horosphere.train.images import VARIANTS, units
 
 OURS = ("hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")
 THEIRS = ("swin_t", "resnet50", "convnext_tiny")
@@ -91,8 +92,8 @@ def steps(job: Job, device: str) -> dict[str, Callable[[], Any]]:
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     if device == "cuda":
-        for unit in units(model):
-            unit.compile(fullgraph=True, dynamic=False)
+        for block in blocks_of(model):
+            block.compile(fullgraph=True, dynamic=False)
     x = torch.randn(job.batch, 3, job.size, job.size, device=device).to(memory_format=torch.channels_last)
     batch = {"x": x, "y": torch.randint(1000, (job.batch,), device=device)}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from horosphere.errors import UserError
 
@@ -75,7 +76,7 @@ def locked(folder: Path) -> Iterator[None]:
             owner = stream.read().strip() or "another process"
             stream.close()
             raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
-        if path.exists() and path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+        if _is_there(stream, path):
             break
         stream.close()  # its last owner removed the file between our opening and our locking it
     try:
@@ -86,6 +87,14 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         stream.close()
+
+
+def _is_there(stream: IO[str], path: Path) -> bool:
+    """Whether an open file still has this name. Asked once: between two questions others remove and make files."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 # -- complaints before the work, not after it, when its result has no place to go -------------------------------------

@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a cache of their own, tasks that exist in tests only, jobs without their seconds."""
+"""What tests of several rooms share: their own cache, tasks that exist in tests only, jobs without their seconds."""
 
 import pytest
 

@@ -23,7 +23,7 @@ def require_triton():
 
 
 def checked(module):
-    """What the checks of a module said, all in one process of its own: Triton reads TRITON_INTERPRET when it is imported."""
+    """What the checks of a module said, in a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
     interpret = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     environment = {**os.environ, **interpret, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(

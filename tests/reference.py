@@ -1,12 +1,13 @@
-"""The slow oracle: textbook hyperbolic geometry in mpmath. It shares no line, and where it can no formula, with the package.
+"""The slow oracle: textbook hyperbolic geometry in mpmath. It shares no line with the package, and few formulas.
 
 Convention: c > 0, sectional curvature -c. A point or a tangent vector is a list of d mpf, made by `to_mp`.
-    Lorentz    a point is its space part x, with time x_t = √(1/c + |x|²); a tangent vector v at x has the time part x·v/x_t
+    Lorentz    a point is its space part x, with time x_t = √(1/c + |x|²); a tangent vector v at x has time x·v/x_t
     Poincaré   the ball of radius 1/√c with metric λ²|dx|², λ = 2/(1 - c|x|²); tangent vectors are plain
     Euclidean  c is 0
 
-Results hold at least 60 digits for points up to radius 40 that are 1e-20 or more apart. The work is done with 200 because acosh(1 + u)
-and time² - |space|² cancel: writing them as the textbook does, and paying with digits, is what makes this file easy to believe.
+Results hold at least 60 digits for points up to radius 40 that are 1e-20 or more apart. The work is done with 200,
+because acosh(1 + u) and time² - |space|² cancel. They are written as the textbook does, and paid for with digits: that
+makes this file easy to believe.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,7 +100,10 @@ class _Reference:
         return mp.sqrt(max(self.inner(x, v, v), mp.zero))
 
     def exterior_angle(self, x: Vector, y: Vector):
-        """Angle at x, in [0, π], between the ray from the origin continued beyond x and the geodesic to y. Undefined at x = 0 and at y = x."""
+        """Angle at x, in [0, π], between the ray from the origin continued beyond x and the geodesic to y.
+
+        Undefined at x = 0 and at y = x.
+        """
         outward = scale(-1, self.log(x, [mp.zero] * len(x)))
         toward = self.log(x, y)
         return acos(self.inner(x, outward, toward) / (self.norm(x, outward) * self.norm(x, toward)))
@@ -108,7 +112,8 @@ class _Reference:
         """log N(v; 0, std² I) - (d-1) log(sinh(√c r)/(√c r)),  r = |v| = dist(mean, z).
 
         v is normal in an orthonormal frame of the tangent space; the density is with respect to the Riemannian volume.
-        The second term is the volume that the exponential map makes of a unit of tangent space, one factor for each direction across v.
+        The second term is the volume that the exponential map makes of a unit of tangent space: one factor for each
+        direction across v.
         """
         d, r, std = len(z), self.dist(mean, z), scalar(std)
         log_normal = -mp.mpf(d) / 2 * mp.log(2 * mp.pi * std**2) - r**2 / (2 * std**2)
@@ -242,7 +247,10 @@ class PoincareRef(_Reference):
         return scale(2 / self.lam(x), self.log0(self.toward(x, y)))
 
     def gyration(self, a: Vector, b: Vector, v: Vector) -> Vector:
-        """gyr[a, b] v = -(a ⊕ b) ⊕ (a ⊕ (b ⊕ v)), a rotation; v is shortened to half the ball's radius for it, and lengthened after."""
+        """gyr[a, b] v = -(a ⊕ b) ⊕ (a ⊕ (b ⊕ v)), a rotation.
+
+        v is shortened to half the ball's radius for it, and lengthened after.
+        """
         if is_zero(v):
             return v
         shorten = 1 / (2 * self.sqrt_c * length(v))
@@ -364,7 +372,10 @@ def klein_dist(a: Vector, b: Vector, c):
 
 
 def lorentz_to_halfspace(x: Vector, c) -> Vector:
-    """y_i = X_i/(T - X_d), y_d = 1/(T - X_d) with X = √c x, T = √(1 + |X|²).  y has no unit: the metric is |dy|²/(c y_d²)."""
+    """y_i = X_i/(T - X_d), y_d = 1/(T - X_d) with X = √c x, T = √(1 + |X|²).
+
+    y has no unit: the metric is |dy|²/(c y_d²).
+    """
     X = scale(mp.sqrt(scalar(c)), x)
     gap = mp.sqrt(1 + dot(X, X)) - X[-1]
     return [*scale(1 / gap, X[:-1]), 1 / gap]

@@ -1,13 +1,19 @@
 """Files and folders are there whole, or not at all; what was there before stays until then."""
 
 import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from horosphere.errors import UserError
-from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
+from horosphere.files import locked, new_folder, require_new_file, require_new_folder, write_synced, write_whole
 
+ROOT = Path(__file__).parents[1]
 FAILURES = [RuntimeError, KeyboardInterrupt, OSError]
 MARK = "about.json"
 
@@ -30,6 +36,29 @@ def old_folder(path="out", **files):
 def half_write(folder, failure):
     (folder / MARK).write_text("half")
     raise failure
+
+
+@contextmanager
+def processes(script, *words):
+    """A process of Python for each word, which it finds in argv[1]; they are killed at the end of the block."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    begun = [
+        subprocess.Popen([sys.executable, "-c", script, word], env=environment, stderr=subprocess.PIPE, text=True)
+        for word in words
+    ]
+    try:
+        yield begun
+    finally:
+        for process in begun:
+            process.kill()
+            process.communicate()
+
+
+def wait_for(path, seconds=30):
+    end = time.monotonic() + seconds
+    while not Path(path).exists():
+        assert time.monotonic() < end, f"{path} did not come"
+        time.sleep(0.005)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -63,6 +92,34 @@ def test_a_file_needs_its_folder():
     with pytest.raises(UserError, match="there is no folder reports; create it first"):
         write_whole("reports/a.html", b"")
     assert everything() == {}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from horosphere.files import write_whole
+while True:
+    write_whole("a.txt", sys.argv[1].encode() * 200_000)
+    Path(sys.argv[1]).touch()
+"""
+
+
+def test_a_reader_sees_a_whole_file_while_others_write_it_and_after_they_are_killed():
+    with processes(WRITER, "x", "y"):
+        wait_for("x")
+        wait_for("y")
+        seen = [Path("a.txt").read_text() for _ in range(100)]
+    seen.append(Path("a.txt").read_text())
+    assert {(len(text), len(set(text))) for text in seen} == {(200_000, 1)}
+
+
+def test_what_is_synced_reaches_the_disk_whole_before_the_call_returns(monkeypatch):
+    sizes, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (sizes.append(os.fstat(handle).st_size), sync(handle)))
+    for content in (b"a longer one", b"short", b""):
+        write_synced(Path("a.bin"), content)
+        assert Path("a.bin").read_bytes() == content
+    assert sizes == [12, 5, 0]
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -178,3 +235,102 @@ def test_a_folder_without_permission(monkeypatch):
     for require in (require_new_file, require_new_folder):
         with pytest.raises(UserError, match="no folder you may write to: choose another --out"):
             require("out")
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from horosphere.files import locked
+with locked(Path(sys.argv[1])):
+    Path("held").touch()
+    time.sleep(60)
+"""
+
+
+def refusal(folder):
+    with pytest.raises(UserError) as error, locked(Path(folder)):
+        pytest.fail("it went ahead")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_folder_that_another_process_holds_is_refused_by_the_name_of_its_holder():
+    with processes(HOLDER, "runs/out") as (holder,):
+        wait_for("held")
+        told = f"{Path('runs/out').resolve()} is in use by process {holder.pid} on {socket.gethostname()}: "
+        for same in ("runs/out", "./runs/../runs/out", "runs/out/"):
+            assert refusal(same) == f"{told}wait for it, or choose another --out"
+        with locked(Path("runs/other")):  # its neighbour is free
+            pass
+
+
+def test_a_holder_that_is_killed_lets_go():
+    with processes(HOLDER, "out"):
+        wait_for("held")
+        refusal("out")
+    with locked(Path("out")):
+        assert f"process {os.getpid()} " in refusal("out")
+    assert not list(Path().glob(".*"))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failure_lets_go_and_leaves_no_trace(failure):
+    with pytest.raises(failure), locked(Path("out")):
+        raise failure
+    assert everything() == {}
+    with locked(Path("out")):
+        pass
+
+
+def test_a_lock_makes_no_folder_and_may_be_held_while_the_folder_is_replaced():
+    with locked(Path("runs/out")):
+        assert not Path("runs/out").exists()
+        old_folder("runs/out")
+        with new_folder("runs/out", overwrite=True, mark=MARK) as folder:
+            (folder / MARK).write_text("new")
+        refusal("runs/out")
+    assert everything() == {"runs": None, "runs/out": None, f"runs/out/{MARK}": "new"}
+
+
+@pytest.mark.parametrize("looks", [(1,), (2,), (1, 2)])
+def test_a_holder_that_leaves_while_we_look_for_its_file_is_no_trouble(monkeypatch, looks):
+    """What it removes is not what we lock in the end."""
+    stat, seen = Path.stat, []
+
+    def leaving(path, **options):
+        if path.name == ".out.lock":
+            seen.append(path)
+            if len(seen) in looks:
+                path.unlink()
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", leaving)
+    with locked(Path("out")):
+        assert f"process {os.getpid()} " in refusal("out")
+    assert everything() == {}
+
+
+COUNTER = """
+import time
+from pathlib import Path
+from horosphere.errors import UserError
+from horosphere.files import locked
+count, left = Path("count"), 200
+while left:
+    try:
+        with locked(Path("out")):
+            count.write_text(str(int(count.read_text()) + 1))
+            left -= 1
+    except UserError:
+        time.sleep(1e-5)
+"""
+
+
+def test_processes_that_come_and_go_are_never_two_at_once():
+    Path("count").write_text("0")
+    with processes(COUNTER, *"abc") as begun:
+        assert [process.communicate(timeout=60)[1] for process in begun] == [""] * 3
+    assert Path("count").read_text() == "600"
+    assert not list(Path().glob(".*"))

@@ -32,7 +32,8 @@ def test_importing_the_package_is_light():
 
 def test_importing_the_geometry_takes_torch_and_little_more():
     taken = python(
-        "import json, sys, time, torch, numpy; before = set(sys.modules); start = time.perf_counter(); import horosphere.geometry;"
+        "import json, sys, time, torch, numpy; before = set(sys.modules);"
+        "start = time.perf_counter(); import horosphere.geometry;"
         "print(json.dumps([time.perf_counter() - start, sorted(set(sys.modules) - before)]))"
     )
     seconds, modules = taken

@@ -41,7 +41,10 @@ def points(m, n, seed=1):
 
 
 def tangents(m, x, n, seed):
-    """Of norm about 1 at x. Near the edge of the ball plain Gaussian components would reach hundreds away, further than 200 digits can see."""
+    """Of norm about 1 at x.
+
+    Near the edge of the ball plain Gaussian components would reach hundreds away, further than 200 digits can see.
+    """
     return [scale(1 / m.norm(x, unit(0)), v) for v in vectors(n, seed)]
 
 
@@ -222,7 +225,10 @@ def test_models_are_isometric(c):
 
 @all_curvatures
 def test_density_integrates_to_one(c):
-    """A sum over a grid around a mean off the origin: of the ball (volume λ² dx), and of asinh(√c x_i)/√c on the hyperboloid (volume dx/(√c x_t))."""
+    """A sum over a grid around a mean off the origin.
+
+    The grid is one of the ball (volume λ² dx), and one of asinh(√c x_i)/√c on the hyperboloid (volume dx/(√c x_t)).
+    """
     std, v, n = 0.4, to_mp([0.2, -0.1]), 12
     L, B = LorentzRef(c), PoincareRef(c)
 

@@ -23,7 +23,10 @@ def draw_comparison(
     better: Mapping[str, Literal["high", "low"]],
     path: str | Path | None = None,
 ) -> Figure:
-    """One panel per metric, one row per name: metrics[metric][row] holds one number per seed, NaN for a failed one. The best mean is in colour."""
+    """One panel per metric, one row per name; the best mean is in colour.
+
+    metrics[metric][row] holds one number per seed, NaN for a failed one.
+    """
     for metric, rows in metrics.items():
         if len(rows) != len(names):
             raise UserError(f"{metric}: {len(rows)} rows for {len(names)} names: give one each")

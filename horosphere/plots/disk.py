@@ -39,7 +39,8 @@ INK_SHARE, LARGEST = (
 def geodesic_arc(a: np.ndarray, b: np.ndarray, points: int = 32) -> np.ndarray:
     """Points of the unit disk along the geodesics from a to b, equally far apart.   (E, 2), (E, 2) -> (E, points, 2)
 
-    On the hyperboloid: (sinh((1-s)d)·A + sinh(sd)·B) / sinh d.  Every term of the time is positive, so nothing cancels at the rim.
+    On the hyperboloid: (sinh((1-s)d)·A + sinh(sd)·B) / sinh d.  Every term of the time is positive, so nothing cancels
+    at the rim.
     """
     a, b = np.asarray(a, np.float64)[:, None], np.asarray(b, np.float64)[:, None]
     # the rim is infinitely far away: a point that rounds onto it is taken one rounding inside
@@ -54,7 +55,8 @@ def geodesic_arc(a: np.ndarray, b: np.ndarray, points: int = 32) -> np.ndarray:
 def layout(points: Tensor, manifold: Manifold) -> tuple[np.ndarray, str]:
     """Positions in the unit disk, and what they keep of the original.   (N, d) -> (N, 2), note
 
-    Radius tanh(√c·dist0/2), direction as seen from the origin; beyond two dimensions its projection on the two principal axes.
+    The radius is tanh(√c·dist0/2). The direction is the one seen from the origin; beyond two dimensions, its projection
+    on the two principal axes.
     """
     with torch.no_grad():
         tangent = manifold.lower(points.double()).cpu().numpy()
@@ -97,8 +99,8 @@ def draw_disk(
 ) -> Figure:
     """Draw (N, d) points and (E, 2) edges in the disk; save it where a path ending in .png, .svg or .pdf is given.
 
-    Colour: values (numbers, or names of branches), else depth. Size: nearness to the origin, shrinking as the metric does.
-    Edges follow the geodesics of the disk, and are straight where the geometry has no curvature of its own.
+    The colour shows `values` (numbers, or names of branches), else `depth`. Points shrink towards the rim, as lengths
+    do. Edges follow the geodesics of the disk; where the geometry has no curvature of its own, they are straight.
     """
     position, note = layout(points, manifold)
     count = len(position)
@@ -202,7 +204,10 @@ def _edges(axes: Axes, position: np.ndarray, pairs: np.ndarray, colors: np.ndarr
 
 
 def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
-    """One colour per point, and the key to them below the disk: a legend for names and few whole numbers, else a colour bar."""
+    """One colour per point, and their key below the disk.
+
+    The key is a legend for names and for a few whole numbers, else a colour bar.
+    """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize, to_rgba
@@ -237,9 +242,10 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
         key[0] = f"{name} {key[0][0]}", key[0][1]
 
     dots = [Line2D([], [], linestyle="", marker="o", markersize=5.5, color=color) for _, color in key]
+    one_line = sum(len(text) + 5 for text, _ in key) < 90
     legend = figure.legend(
-        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=8, handletextpad=0.1, columnspacing=1.4,
-        ncols=len(key) if sum(len(text) + 5 for text, _ in key) < 90 else 4,
+        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=8,
+        handletextpad=0.1, columnspacing=1.4, ncols=len(key) if one_line else 4,
     )  # fmt: skip
     for text, (content, _) in zip(legend.get_texts(), key, strict=True):
         text.set(text=content, color=MUTED)  # only now: a legend hides entries whose label begins with an underscore
@@ -253,7 +259,10 @@ def _short(label: str, length: int = 24) -> str:
 
 
 def _label(axes: Axes, position: np.ndarray, labels: Sequence[str], degree: np.ndarray, max_labels: int) -> None:
-    """Name the central and well-connected points, the most prominent first, on the side that hides the fewest points and no other name."""
+    """Name the central and well-connected points, the most prominent first.
+
+    A name stands on that side of its point where it hides the fewest points, and never hides another name.
+    """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
@@ -265,9 +274,11 @@ def _label(axes: Axes, position: np.ndarray, labels: Sequence[str], degree: np.n
     for i in ranked[: 5 * max_labels]:
         if len(taken) == max_labels:
             break
+        size = 10 if len(taken) < PROMINENT else 8
+        halo = withStroke(linewidth=2.5, foreground=PANEL, alpha=0.85)
         text = axes.annotate(
-            _short(labels[i]), position[i], (0, 0), textcoords="offset points", fontsize=10 if len(taken) < PROMINENT else 8, zorder=3,
-            path_effects=[withStroke(linewidth=2.5, foreground=PANEL, alpha=0.85)],
+            _short(labels[i]), position[i], (0, 0), textcoords="offset points",
+            fontsize=size, zorder=3, path_effects=[halo],
         )  # fmt: skip
         free: list[tuple[Any, ...]] = []
         for dx, dy, ha, va in SIDES:

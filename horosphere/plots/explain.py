@@ -33,12 +33,18 @@ def pictures(explanation: Explanation) -> Iterator[tuple[str, Figure, str]]:
         yield "clusters", draw_coarse_to_fine(explanation.clusters, explanation.picture, explanation.size), caption
         for stage in dict.fromkeys(level.stage for level in explanation.clusters):
             own = [level for level in explanation.clusters if level.stage == stage]
-            caption = f"Stage {stage}, its last block, head by head; on the left the centres at the middles of what they are means of."
+            caption = (
+                f"The last block of stage {stage}, head by head. "
+                "On the left the centres; each is at the middle of what it is the mean of."
+            )
             yield f"clusters-stage-{stage}", draw_clusters(own, explanation.picture, explanation.size), caption
     if explanation.tree is not None:
-        caption = "Where each node looks. Below the picture the top level; leaves at the bottom, two for each node above them."
+        caption = "Where each node looks. The top level is below the picture; leaves are at the bottom, two a parent."
         yield "tree", draw_tree(explanation.tree, explanation.picture), caption
-        caption = "The nodes of the tree; distances from the middle are exact for the curvature it is drawn with. Leaves have no names."
+        caption = (
+            "The nodes of the tree. Distances from the middle are exact for the curvature it is drawn with. "
+            "Leaves have no names."
+        )
         yield "tree-disk", draw_nodes(explanation.tree), caption
 
 
@@ -49,12 +55,14 @@ def _add(report: Report, explanation: Explanation, drawn: dict[str, tuple[Figure
     if explanation.clusters:
         report.section("Clusters, coarse to fine")
         report.text(
-            "HCFormer mixes what it clusters. Windows gather around centres spread over the whole picture; the patches of a window around centres "
-            "of that window. Every centre has a colour, and a place is coloured by its shares of the centres: grey belongs to none in particular."
+            "HCFormer mixes what it clusters. Windows gather around centres spread over the whole picture, and the "
+            "patches of a window around centres of that window. Every centre has a colour. A place is coloured by its "
+            "shares of the centres: grey belongs to none in particular."
         )
         report.text(
-            "Soft shares of many centres all look grey, so where that is needed they are raised to a power before they are blended; each picture "
-            "says which. The number above a head is about the shares as they are: over how many centres a place spreads."
+            "Soft shares of many centres all look grey. Where that is so, they are raised to a power before they are "
+            "blended; each picture says which. The number above a head says over how many centres a place spreads. It "
+            "is about the shares as they are."
         )
         for name in drawn:
             if name.startswith("clusters"):
@@ -62,8 +70,8 @@ def _add(report: Report, explanation: Explanation, drawn: dict[str, tuple[Figure
     if explanation.tree is not None:
         report.section("The tree of parts")
         report.text(
-            "Hi-Mapper asks the picture for parts: leaves for small ones, their parents for what they make up. In a tree that has been learned a "
-            "node is nearer to its parent than to the others of its level."
+            "Hi-Mapper asks the picture for parts: leaves for small ones, their parents for what they make up. In a "
+            "tree that has been learned a node is nearer to its parent than to the others of its level."
         )
         heads = [
             "level",

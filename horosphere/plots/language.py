@@ -43,9 +43,10 @@ def draw_token_radius(
     named: int = NAMED,
     seen: int = SEEN,
 ) -> Figure:
-    """Distance from the origin against how often a token was seen, one panel a model; means ± standard deviation of each tenth of the tokens.
+    """Distance from the origin against how often a token was seen, one panel a model.
 
-    The words nearest to the origin and farthest from it are named, of those seen at least so often.
+    A line goes through the mean ± standard deviation of each tenth of the tokens. Of the words seen at least `seen`
+    times, those nearest to the origin and those farthest from it are named.
     """
     with style():
         figure, panels = new_panels(4.6, len(found))
@@ -130,9 +131,9 @@ def draw_expert_load(load: ExpertLoad, layers: Sequence[int], path: str | Path |
 def draw_attention_distance(
     models: Mapping[str, Tensor], length: int | None = None, path: str | Path | None = None
 ) -> Figure:
-    """How far back heads look: a dot for each head, a line through the means of layers. Each model has a tensor (layers, H).
+    """How far back heads look: a dot for each head, a line through the means of layers.   models: tensors (layers, H)
 
-    length: of the rows read; then a line shows attention spread evenly, (length - 1)/4.
+    length: of the rows read. With it, a line shows attention spread evenly, (length - 1)/4.
     """
     with style():
         from matplotlib.ticker import MaxNLocator
@@ -200,14 +201,15 @@ def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named:
     taken: list[Bbox] = []
     near, far = word_examples(found, labels, named, seen)
     for index, side in [(i, -1) for i in near] + [(i, 1) for i in far if i not in near]:
+        place = found.counts[index], found.radius[index]
+        halo = withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)
         text = axes.annotate(
-            labels[index].lstrip(SPACE), (found.counts[index], found.radius[index]), (0, 4 * side), textcoords="offset points",
-            fontsize=8.5, ha="center", va="bottom" if side > 0 else "top", zorder=4,
-            path_effects=[withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)],
+            labels[index].lstrip(SPACE), place, (0, 4 * side), textcoords="offset points",
+            fontsize=8.5, ha="center", va="bottom" if side > 0 else "top", zorder=4, path_effects=[halo],
         )  # fmt: skip
         box = text.get_window_extent().padded(2)  # with the light edge around its letters
         if any(box.overlaps(other) for other in taken):
             text.remove()
             continue
-        axes.scatter(found.counts[index], found.radius[index], s=12, color=BRANCHES[2], zorder=3)
+        axes.scatter(*place, s=12, color=BRANCHES[2], zorder=3)
         taken.append(box)

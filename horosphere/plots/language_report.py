@@ -26,8 +26,8 @@ def add_language(report: Report, results: Results, seen: TokenStudy) -> None:
     """In a study's page: what the curved model became, its twin beside it."""
     report.section(f"Inside {seen.name}")
     report.text(
-        "Bits per byte say how well a model predicts text it has never seen: lower is better, and 8 is knowing nothing. "
-        "A flat twin is the same code on another manifold; both read the same tokens in the same order."
+        "Bits per byte say how well a model predicts text it has never seen: lower is better, and 8 is knowing "
+        "nothing. A flat twin is the same code on another manifold; both read the same tokens in the same order."
     )
     for _, figure, caption in pictures(seen):
         report.figure(figure, caption)
@@ -40,9 +40,9 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
     yield (
         "token-radius",
         draw_token_radius(study.radius, study.labels),
-        f"Distance of tokens from the origin. In {study.name} frequent ones lie {near} (rank correlation {correlation:+.2f}). "
-        "In a hierarchy the generic is near the origin and the specific far out; where all start alike and frequent tokens "
-        "have moved most, it is the opposite.",
+        f"Distance of tokens from the origin. In {study.name} frequent ones lie {near} (rank correlation "
+        f"{correlation:+.2f}). In a hierarchy the generic is near the origin and the specific far out. Where all start "
+        "alike and frequent tokens have moved most, it is the opposite.",
     )
     if stats.curvatures:
         yield (
@@ -65,8 +65,8 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
     yield (
         "ricci",
         draw_ricci(study.ricci, study.noise),
-        "Curvature of the graph of nearest tokens. Noise in many flat dimensions is negative too: only the difference from "
-        f"it says something, here {study.ricci.mean - study.noise.mean:+.3f}.",
+        "Curvature of the graph of nearest tokens. Noise in many flat dimensions is negative too: only the difference "
+        f"from it says something, here {study.ricci.mean - study.noise.mean:+.3f}.",
     )
 
 

@@ -66,7 +66,8 @@ class Report:
     def figure(self, figure: Figure, caption: str = "", alt: str = "") -> None:
         """A matplotlib figure, embedded as PNG."""
         width, height = (round(96 * inches) for inches in figure.get_size_inches())
-        source = f"data:image/png;base64,{b64encode(render(figure, dpi=192)).decode()}"  # two pixels for each one of the page: sharp on good screens
+        pixels = b64encode(render(figure, dpi=192)).decode()  # two for each one of the page: sharp on good screens
+        source = f"data:image/png;base64,{pixels}"
         image = f'<img src="{source}" width={width} height={height} alt="{escape(alt or caption)}">'
         self.parts.append(f"<figure class=picture>{image}{_caption(caption)}</figure>")
 
@@ -117,7 +118,10 @@ def require_page_place(out: str | Path, overwrite: bool = False) -> None:
 
 
 def save_page(report: Report, pictures: Mapping[str, Figure], out: str | Path, overwrite: bool = False) -> list[Path]:
-    """The page where the name ends in .html; else a folder of the page and its pictures, by name. Returns what was written."""
+    """A page where the name ends in .html, else a folder of the page and its pictures, by name.
+
+    Returns what was written.
+    """
     out = Path(out)
     if _is_page(out):
         require_new_file(out, overwrite)

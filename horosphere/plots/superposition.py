@@ -1,4 +1,4 @@
-"""The figures of the superposition paper, from our own runs, with the published points beside them; and the phase diagram."""
+"""The figures of the superposition paper from our own runs, beside the published points; and the phase diagram."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PUBLISHED_DENSITIES = (
 
 
 def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
-    """Every figure that the runs can fill, as PNG; returns what was written. Makes the folder where there is one to write."""
+    """Write every figure that the runs can fill, as PNG, and return their paths. Without figures there is no folder."""
     written = []
 
     def write(figure: Figure | None, name: str, *marks: str) -> None:
@@ -98,7 +98,7 @@ def draw_represented(rows: Rows) -> Figure | None:
 
 
 def draw_weak_exponents(rows: Rows) -> Figure | None:
-    """Figure 5b: α_m against the skew of frequencies in the weak regime, beside the theory for this n and its asymptote."""
+    """Figure 5b: α_m against the skew of frequencies in the weak regime. Beside it the theory for this n, and α - 1."""
     found = [s for s in settings(rows, n=1000, density=1.0) if s.gamma > 0 and s.alpha > 1]
     if len({s.alpha for s in found}) < 3:
         return None

@@ -1,4 +1,4 @@
-"""Pictures of superposition beyond the toy model: the law of width of language models, and what overlaps in their heads."""
+"""Pictures of superposition in language models: the law of their width, and what overlaps in their heads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKERS = "osD^vP*X<>"
 
 
 def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
-    """Loss above its offset against width, a colour a family; the law, and the band of its bootstrap with the offsets of each draw."""
+    """Loss above its offset against width, a colour a family, with the law and the band of its bootstrap."""
     table = fit.table
     groups, group = table.groups()
     with style():
@@ -65,9 +65,10 @@ def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
 
 
 def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
-    """Mean square overlap of heads against their dimensions: full dots as they are, half without the mean, hollow without the top components.
+    """Mean square overlap of heads against their dimensions.
 
-    Below all: 1/m, vectors that point anywhere. In grey: published heads.
+    Dots are full for heads as they are, half without the mean, hollow also without the top components. In grey:
+    published heads. Below all: 1/m, vectors that point anywhere.
     """
     with style():
         figure, axes = new_figure(4.6)
@@ -104,7 +105,7 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
 
 
 def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
-    """Norms of a head's rows by how often their token occurs: mean and standard deviation of each tenth of the tokens seen."""
+    """Norms of a head's rows by how often their token occurs: mean ± standard deviation of each tenth of the tokens."""
     with style():
         figure, axes = new_figure(4.2)
         for i, (name, head) in enumerate(found.items()):
@@ -128,7 +129,10 @@ def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None
 
 
 def draw_width_study(study: WidthStudy, path: str | Path | None = None) -> Figure:
-    """Loss against width, and how crowded the head is in units of random rows, a colour a geometry, mean and standard deviation over seeds."""
+    """Loss against width, and how crowded the head is in units of random rows; a colour a geometry.
+
+    Mean ± standard deviation over seeds.
+    """
     with style():
         figure, panels = new_panels(4.2, 2)
         for axes, (name, label) in zip(

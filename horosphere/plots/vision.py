@@ -1,4 +1,4 @@
-"""Pictures of what a vision model sees in a picture: clusters over it, the tree of its parts, and where the nodes of that tree lie."""
+"""What a vision model sees in a picture: clusters over it, the tree of its parts, where the nodes of that tree lie."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ COLUMNS, LARGEST, DROP, INDENT = (
 
 
 def palette(count: int) -> np.ndarray:
-    """As many colours as there are centres, as far apart as they can be: the branches' first, then always the one farthest from all so far.
+    """Colours for so many centres, easily told apart.   -> (count, 3)
 
-    Far in Oklab, where equal distances look alike. No greys: those are for places that belong to no centre more than to others. Nothing glaring
-    either.   -> (count, 3)
+    First those of branches, then always the one farthest from all so far: in Oklab, where equal distances look alike.
+    No greys: they are for places that belong to no centre more than to others. Nothing glaring either.
     """
     from matplotlib.colors import to_rgb
 
@@ -89,9 +89,10 @@ def _oklab(rgb: np.ndarray) -> np.ndarray:
 
 
 def sharpen(shares: np.ndarray) -> tuple[np.ndarray, int]:
-    """Shares to a power, over their sum, and the power: the first of POWERS with which most places look decided.   (heads, centres, H, W)
+    """Shares to a power, over their sum; and the power.   (heads, centres, H, W) -> the same
 
-    Soft shares of many centres all blend to the same grey; which is the largest, and by how much more than the next, a power keeps.
+    The power is the first of POWERS with which most places look decided. Soft shares of many centres all blend to the
+    same grey. A power keeps their order, and makes the largest stand out.
     """
     for power in POWERS:
         sharp = (
@@ -104,9 +105,10 @@ def sharpen(shares: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def blend(shares: np.ndarray, cell: tuple[float, float], picture: np.ndarray, scale: float) -> np.ndarray:
-    """Colours of centres, mixed by their shares in each place, over the picture in grey.   (centres, rows, columns), (H, W, 3) -> (H, W, 3)
+    """Colours of centres, mixed by their shares in each place, over the picture in grey.
 
-    scale: pixels of the picture for each one that the network saw, which `cell` is counted in.
+    (centres, rows, columns), (H, W, 3) -> (H, W, 3)
+    cell: height and width of a place, in pixels that the network saw. scale: pixels of the picture for each of those.
     """
     colors = np.tensordot(shares, palette(len(shares)), (0, 0))
     rows, columns = (
@@ -215,9 +217,10 @@ def _draw_seats(axes: Axes, level: ClusterMap, scale: float, size: float) -> Non
 
 
 def draw_tree(hierarchy: Hierarchy, picture: np.ndarray, path: str | Path | None = None) -> Figure:
-    """The picture, and below it every node as what it looks at, level by level; leaves stand one above the other beside their parent's line.
+    """The picture, and below it every node as what it looks at, level by level.   picture (H, W, 3) uint8
 
-    Of the only image of the hierarchy; picture (H, W, 3) uint8. A frame has the colour of its branch, as on the disk.
+    The hierarchy is of one image. Leaves stand one above the other beside the line of their parent. A frame has the
+    colour of its branch, as on the disk.
     """
     require_one_image(hierarchy)
     picture, names = _floats(picture), node_names(hierarchy.parents)
@@ -300,7 +303,7 @@ def _warm(share: np.ndarray, picture: np.ndarray) -> np.ndarray:
 
 
 def draw_nodes(hierarchy: Hierarchy, path: str | Path | None = None) -> Figure:
-    """The nodes of the tree on the disk, seen from their mean: the loss knows distances between nodes, and no origin."""
+    """The nodes of the tree on the disk, seen from their mean: the loss knows distances of nodes, but no origin."""
     require_one_image(hierarchy)
     points, m = hierarchy.points[0].double(), hierarchy.manifold
     title = "The tree, seen from the mean of its nodes"

@@ -248,8 +248,9 @@ class _Loop:
         self.timed += 1
 
     def report(self, done: int, stop: bool) -> None:
-        """What is due after this many steps. Evaluation comes first: who is killed before the checkpoint does both again.
+        """What is due after this many steps.
 
+        Evaluation comes before the checkpoint: a run that is killed between them does both again.
         Where data cannot be evaluated, what was trained is saved all the same, but for the last step: it ends a run.
         """
         engine, last = self.engine, done == self.engine.steps

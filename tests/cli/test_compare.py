@@ -1,4 +1,4 @@
-"""Comparisons of geometries from the command line: a table, a report, runs that are kept, and nothing replaced unasked."""
+"""Comparisons of geometries from the command line: a table, a report, kept runs, and nothing replaced unasked."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Language models from the command line: train, go on, evaluate, write; one process or two; and every mistake in one line."""
+"""Language models from the command line: train, go on, evaluate, write; one process or two; mistakes in one line."""
 
 import gzip
 import json
@@ -99,10 +99,8 @@ def test_ctrl_c_then_resume_is_exact(run, monkeypatch):
         patch.setattr(Language, "loss", heard)
         code, _, err = run(*words)
     assert code == 130
-    assert (
-        err
-        == "horosphere: stopped after step 3 of 4; the last step is saved in stopped, and the same command with --resume goes on\n"
-    )
+    saved = "the last step is saved in stopped, and the same command with --resume goes on"
+    assert err == f"horosphere: stopped after step 3 of 4; {saved}\n"
     assert run("generate", "stopped", "The", "--tokens", 3)[0] == 0
     assert run(*words, "--resume")[0] == 0
     assert_same("stopped", "runs/helm-mice-tiny")
@@ -117,10 +115,8 @@ def test_a_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     assert (code, err) == (130, "horosphere: stopped; nothing was written\n")
     assert not Path("new").exists()
     code, _, err = run("train", "helm-mice-tiny", *TINY, "--resume")
-    assert (code, err) == (
-        130,
-        "horosphere: stopped; runs/helm-mice-tiny is at its last checkpoint, and the same command with --resume goes on\n",
-    )
+    where = "runs/helm-mice-tiny is at its last checkpoint"
+    assert (code, err) == (130, f"horosphere: stopped; {where}, and the same command with --resume goes on\n")
 
 
 def test_kill_9_then_resume_is_exact(run):
@@ -329,5 +325,6 @@ def test_help_shows_an_example(command, run):
 
 
 def test_help_needs_no_torch():
-    code = "import sys; from horosphere.cli import _parser; _parser(); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    heavy = "{'torch', 'transformers'} & sys.modules.keys()"
+    code = f"import sys; from horosphere.cli import _parser; _parser(); sys.exit(bool({heavy}))"
     assert subprocess.run([sys.executable, "-c", code], env=ENV).returncode == 0

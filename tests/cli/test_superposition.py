@@ -1,4 +1,4 @@
-"""The superposition laboratory from the command line: sweeps, fits, predictions, heads; and every mistake in one line."""
+"""The superposition laboratory from the command line: sweeps, fits, predictions, heads; mistakes in one line."""
 
 import argparse
 import csv

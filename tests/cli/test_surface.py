@@ -1,4 +1,4 @@
-"""The command line as a whole: every mistake in one line, help, and what a process leaves in a terminal and on the disk."""
+"""The command line as a whole: mistakes in one line, help, and what a process leaves in a terminal and on the disk."""
 
 import os
 import re

@@ -63,7 +63,7 @@ def texts(axes):
     return [text.get_text() for text in axes.texts]
 
 
-# -- pictures -----------------------------------------------------------------------------------------------------------
+# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def test_radius_against_frequency():
@@ -164,7 +164,7 @@ def test_a_picture_is_saved_where_told(tmp_path):
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 
-# -- the report ---------------------------------------------------------------------------------------------------------
+# -- the report -------------------------------------------------------------------------------------------------------
 
 
 def test_a_page_shows_what_is_inside(monkeypatch):

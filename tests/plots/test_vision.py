@@ -1,4 +1,7 @@
-"""Pictures of what vision models see show what they were given: colours are shares, dots are centres, thumbnails are attention, edges are parents."""
+"""Pictures of what vision models see show what they were given.
+
+Colours are shares, dots are centres, thumbnails are attention, edges are parents.
+"""
 
 import re
 
@@ -36,8 +39,9 @@ from tests.tasks.tiny import run_tiny, tiny
 
 rng = np.random.default_rng(0)
 TINY = {
-    "blocks": (1, 2), "dims": (8, 8), "heads": (2, 5), "head_width": 4, "mlp_ratios": (1, 1), "windows": (2, 1), "patch_centres": (4, 4),
-    "window_centres": (4, 0), "image_size": 16, "stem_kernel": 2, "stem_stride": 2, "num_classes": 3,
+    "blocks": (1, 2), "dims": (8, 8), "heads": (2, 5), "head_width": 4, "mlp_ratios": (1, 1),
+    "windows": (2, 1), "patch_centres": (4, 4), "window_centres": (4, 0),
+    "image_size": 16, "stem_kernel": 2, "stem_stride": 2, "num_classes": 3,
 }  # fmt: skip
 
 
@@ -84,7 +88,7 @@ def overlapping(figure):
     return [(a, b) for i, (a, one) in enumerate(boxes) for b, other in boxes[:i] if one.overlaps(other)]
 
 
-# -- clusters -----------------------------------------------------------------------------------------------------------
+# -- clusters ---------------------------------------------------------------------------------------------------------
 
 
 def test_levels_go_from_coarse_to_fine_and_hold_the_shares_of_the_last_block():
@@ -190,7 +194,7 @@ def test_every_head_has_a_panel_and_no_words_overlap(size, tmp_path):
     assert len(panels(drawn)) == 1 + len(levels)
 
 
-# -- the tree -----------------------------------------------------------------------------------------------------------
+# -- the tree ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sizes", [(8, 4, 2), (4, 2, 1), (6, 3), (64, 32)])
@@ -324,7 +328,7 @@ def test_one_image_at_a_time():
             call(tree)
 
 
-# -- explain ------------------------------------------------------------------------------------------------------------
+# -- explain ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Language models: packed documents as if apart, validation shared by processes, folders that others can load, writing."""
+"""Language models: packed documents as if apart, validation shared by processes, folders others can load, writing."""
 
 import json
 import math

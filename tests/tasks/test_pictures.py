@@ -1,4 +1,4 @@
-"""Training on pictures: networks by name, averages of weights, scores, runs in two processes, blocks that are compiled once."""
+"""Training on pictures: networks by name, averages of weights, scores, runs in two processes, blocks compiled once."""
 
 import os
 import re

@@ -21,7 +21,7 @@ from tests.train.toy_task import full_disk
 
 
 class Everything(nn.Module):
-    """All that a model may hold: points, a learned scalar, tied and frozen weights, half precision, buffers of every kind."""
+    """What a model may hold: points, a learned scalar, tied and frozen weights, half precision, any kind of buffer."""
 
     def __init__(self, seed=0, width=3):
         super().__init__()

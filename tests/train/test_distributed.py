@@ -78,7 +78,7 @@ def assert_same_run(a, b):
 
 @pytest.mark.parametrize(("name", "number"), [("two", 0), ("micro", 1), ("begun by one", 2)])
 def test_two_processes_train_as_one(runs, name, number):
-    """The curvature that blocks share, the one that a block shares with the table, and tied weights are all in there."""
+    """The model has a curvature that blocks share, one that a block shares with the table, and tied weights."""
     folder, outcome, _, _ = runs
     assert outcome(name, number) == "done"
     assert_same_run(folder / name, folder / "one")
