@@ -95,7 +95,8 @@ def test_a_run_is_judged_again_on_what_was_held_out_or_on_other_pictures(run):
 )
 def test_mistakes_take_one_line_and_write_nothing(run, words, complaint):
     before = sorted(Path().rglob("*"))
-    out = {"eval": (), "generate": (), "explain": ("--out", "new")}.get(words[0], ("--out", "new", "--quiet", "--device", "cpu"))
+    trains = ("--out", "new", "--quiet", "--device", "cpu")
+    out = {"eval": (), "generate": (), "explain": ("--out", "new")}.get(words[0], trains)
     code, said, err = run(*words, *out)
     assert (code, said) == (2, "")
     assert err.startswith("horosphere: ")

@@ -182,7 +182,7 @@ def test_a_run_is_judged_again_as_it_was(data, runs, kind, tmp_path):
     last = {name: value for name, value in run.evaluations()[-1].items() if name != "step"}
     again = evaluate(run, device="cpu")
     assert {name: again[name] for name in last} == pytest.approx(last, rel=1e-5)
-    less = replace(run, about=replace(run.about, facts={name: 1 for name in run.about.facts}))
+    less = replace(run, about=replace(run.about, facts=dict.fromkeys(run.about.facts, 1)))
     with pytest.raises(UserError, match="has changed since"):
         evaluate(less, device="cpu")
 
