@@ -96,15 +96,11 @@ def choose_device(name: str) -> str:
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if name == "auto":
         name = "cuda" if gpus else "cpu"
     here = ["cpu", *["cuda"] * bool(gpus), *(f"cuda:{i}" for i in range(gpus))]
     if name not in here:
         raise UserError(f"--device {name}: torch has only {', '.join(here)} here; choose from that")
-    if name != "cpu" and processes > gpus:
-        how = f"start one for each with --nproc-per-node {gpus}, or pass --device cpu"
-        raise UserError(f"{processes} processes for {gpus} GPUs: {how}")
     return name
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.files import write_whole
+
+CLASSES = "classes.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,3 +92,21 @@ class ClassTree:
         shared = (on_path @ on_path.T).astype(np.int64) - 1
         depth = self.depth[: self.classes]
         return depth[:, None] + depth[None, :] - 2 * shared
+
+
+# -- beside a trained model -------------------------------------------------------------------------------------------
+
+
+def write_classes(folder: Path, classes: Sequence[str], tree: ClassTree | None = None) -> None:
+    parents = None if tree is None else tree.parents.tolist()
+    write_whole(folder / CLASSES, json.dumps({"classes": list(classes), "parents": parents}).encode())
+
+
+def read_classes(folder: Path) -> tuple[list[str], ClassTree | None]:
+    file = folder / CLASSES
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        classes, parents = [str(name) for name in content["classes"]], content["parents"]
+        return classes, None if parents is None else ClassTree(np.array(parents), len(classes))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error

@@ -108,3 +108,16 @@ def _damaged(file: Path, error: Exception) -> UserError:
     return UserError(
         f"{file}: a damaged tokenizer ({' '.join(str(error).split())[:80]}). Save it again with save_pretrained."
     )
+
+
+def token_numbers(tokenizer: PreTrainedTokenizerFast) -> int:
+    """One more than the largest number of a token: what a table must have room for."""
+    return int(max(tokenizer.get_vocab().values())) + 1
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int | None]:
+    """The numbers that a model's configuration names. Where one is missing, another stands in for it."""
+    bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
+    bos = eos if bos is None else bos
+    eos, pad = (bos if number is None else number for number in (eos, pad))
+    return {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from horosphere.data.text import cut, documents, fingerprint
-from horosphere.data.tokenizer import FILES, load_tokenizer, train_tokenizer
+from horosphere.data.tokenizer import FILES, load_tokenizer, token_numbers, train_tokenizer
 from horosphere.errors import UserError
 from horosphere.files import new_folder
 
@@ -117,7 +117,7 @@ class _Writer:
         self.encoder = deepcopy(tokenizer.backend_tokenizer)  # a foreign one may truncate or pad
         self.encoder.no_truncation()
         self.encoder.no_padding()
-        self.bos, self.vocab_size = bos, max(tokenizer.get_vocab().values()) + 1
+        self.bos, self.vocab_size = bos, token_numbers(tokenizer)
         self.tokens = self.text_bytes = self.documents = 0
         self.pieces: list[tuple[bool, str]] = []  # that wait to be encoded: whether a document begins with it, its text
         self.waiting = 0  # characters in them

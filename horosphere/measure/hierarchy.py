@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,11 @@ class ClassDistances:
     parent: float  # of a class and its parent
     sibling: float  # of two classes with one parent
     stranger: float  # of two classes with different parents
+
+    def in_strangers(self) -> dict[str, float]:
+        """parent and sibling in units of strangers; not where a class has no pictures, or no siblings."""
+        shares = {"parent": self.parent / self.stranger, "sibling": self.sibling / self.stranger}
+        return {name: share for name, share in shares.items() if math.isfinite(share)}
 
 
 @torch.no_grad()

@@ -28,3 +28,8 @@ def begin_with(network: nn.Module, given: Mapping[str, Tensor], run: str, missin
         what = f"{len(fitting)} of {len(own)} tensors fit"
         raise UserError(f"start={run}: a run of another network ({what}); give one of the same model and size")
     network.load_state_dict(fitting, strict=False)
+
+
+def require_one_source(start: str | None, pretrained: bool) -> None:
+    if start is not None and pretrained:
+        raise UserError(f"start={start} and pretrained=true: weights come from one of them; leave out the other")

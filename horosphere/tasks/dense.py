@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.augment import normalise, on_device
+from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
 from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, resized, separated, short_side
 from horosphere.data.read_ahead import ReadAhead, ahead
@@ -24,15 +24,13 @@ from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.objects import AveragePrecision
 from horosphere.evaluate.pixels import SemanticScores, confusion, semantic_scores
 from horosphere.extras import require
-from horosphere.files import write_whole
 from horosphere.models.backbones import HCFORMER, adapt, create_backbone, for_cuda, laid_out
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
-from horosphere.models.weights import begin_with
+from horosphere.models.weights import begin_with, require_one_source
 from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import Count, Positive
-from horosphere.tasks.pictures import CLASSES, read_classes, require_one_source
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import Task
@@ -144,7 +142,7 @@ class Dense(Task[DenseData[Any]]):
         self.read = ReadAhead(self._start, order, self.engine.steps)
 
     def begin(self, folder: Path) -> None:
-        write_whole(folder / CLASSES, json.dumps({"classes": self.pictures.classes}).encode())
+        write_classes(folder, self.pictures.classes)
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -188,7 +186,7 @@ class Dense(Task[DenseData[Any]]):
         return self.network_for(run.about.facts["classes"], run.about.facts["image_size"])
 
     def trained(self, network: nn.Module, run: Run) -> TrainedDense:
-        classes, _ = read_classes(run.folder / CLASSES)
+        classes, _ = read_classes(run.folder)
         return TrainedDense(network, classes, self.size, self.detects)
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:

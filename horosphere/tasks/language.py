@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.data import tokens as streams
-from horosphere.data.tokenizer import load_tokenizer
+from horosphere.data.tokenizer import load_tokenizer, special_tokens, token_numbers
 from horosphere.data.tokens import Corpus, TokenFile, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
@@ -99,18 +99,14 @@ class Language(Task[Corpus]):
 
     def model_config(self, tokenizer: PreTrainedTokenizerFast) -> HelmConfig:
         """The configuration of the model for the tokens of this tokenizer."""
-        known = max(tokenizer.get_vocab().values()) + 1
+        known = token_numbers(tokenizer)
         size = self.config.get("vocab_size", -(-known // ROUND) * ROUND)
         if size < known:
             how = f"leave vocab_size out, or give at least {known}"
             raise UserError(f"vocab_size={size}: the tokenizer has {known} tokens; {how}")
-        bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
-        bos = eos if bos is None else bos
-        eos, pad = (bos if number is None else number for number in (eos, pad))
-        ends = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
         places = {"vocab_size": size, "max_position_embeddings": self.length}
-        config: HelmConfig = replace(self, config={**self.config, **ends, **places}).configuration()
-        return config
+        changed = {**self.config, **special_tokens(tokenizer), **places}
+        return cast("HelmConfig", replace(self, config=changed).configuration())
 
     def build(self, data: Corpus) -> HelmForCausalLM:
         from horosphere.models.helm import HelmForCausalLM
@@ -290,7 +286,7 @@ def load(folder: str | Path) -> TrainedLanguage:
         run = Run.open(folder, Language.kind)
         model = cast("HelmForCausalLM", Language.of(run).from_checkpoint(run))
     tokenizer = load_tokenizer(folder)
-    known = max(tokenizer.get_vocab().values()) + 1
+    known = token_numbers(tokenizer)
     if known > model.config.vocab_size:
         sizes = f"{known} tokens, the model only {model.config.vocab_size}"
         raise UserError(f"{folder}: the tokenizer has {sizes}; put back its own")

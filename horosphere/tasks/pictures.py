@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -15,17 +13,16 @@ from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device
-from horosphere.data.classes import ClassTree
+from horosphere.data.classes import ClassTree, read_classes, write_classes
 from horosphere.data.images import ImageData, Later, open_images
 from horosphere.data.read_ahead import ReadAhead, ahead
-from horosphere.errors import UserError, one_line
+from horosphere.errors import UserError
 from horosphere.evaluate.classification import Judged
 from horosphere.evaluate.metric import Metric
-from horosphere.files import write_whole
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier, for_cuda, laid_out
 from horosphere.models.himapper import HiMapper, HiMapperConfig
-from horosphere.models.weights import begin_with
+from horosphere.models.weights import begin_with, require_one_source
 from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Count, Decay
@@ -36,7 +33,6 @@ from horosphere.train.task import CompareOptions, Task
 
 PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 EVAL_ROWS = 256  # pictures at once in an evaluation
-CLASSES = "classes.json"
 STRANGER = "of the way to a stranger"
 UNTRAINED = 1000  # classes of a network that was never trained; nobody reads its answer
 
@@ -120,8 +116,7 @@ class Pictures(Task[ImageData]):
         self.read = ReadAhead(self._start, order, self.engine.steps)
 
     def begin(self, folder: Path) -> None:
-        tree = None if self.pictures.tree is None else self.pictures.tree.parents.tolist()
-        write_whole(folder / CLASSES, json.dumps({"classes": self.pictures.classes, "parents": tree}).encode())
+        write_classes(folder, self.pictures.classes, self.pictures.tree)
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -170,7 +165,7 @@ class Pictures(Task[ImageData]):
         return cast(Averaged, model).answering
 
     def trained(self, network: nn.Module, run: Run) -> TrainedPictures:
-        classes, tree = read_classes(run.folder / CLASSES)
+        classes, tree = read_classes(run.folder)
         return TrainedPictures(network, classes, tree, self.size, self.augmentation)
 
     def untrained(self) -> TrainedPictures:
@@ -189,20 +184,6 @@ class Pictures(Task[ImageData]):
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
         return catalogue.comparisons()["himapper"] if self.tree is not None else super().comparison(options)
-
-
-def require_one_source(start: str | None, pretrained: bool) -> None:
-    if start is not None and pretrained:
-        raise UserError(f"start={start} and pretrained=true: weights come from one of them; leave out the other")
-
-
-def read_classes(file: Path) -> tuple[list[str], ClassTree | None]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        classes, parents = [str(name) for name in content["classes"]], content.get("parents")
-        return classes, None if parents is None else ClassTree(np.array(parents), len(classes))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -241,11 +222,7 @@ def evaluate_pictures(
             mine = F.one_hot(truth, count) * counted[:, None]
             answers += mine.double().T @ F.pad(logits, (0, 1), value=1.0).double()
     scores = judged.scores(world.sum(judged.sums()))
-    return {**scores, **_apart(world.sum(answers).cpu(), data.tree)} if count and data.tree is not None else scores
-
-
-def _apart(answers: Tensor, tree: ClassTree) -> dict[str, float]:
-    """Distances of classes in units of strangers; none where a class has no pictures, or no siblings."""
-    places = class_distances(answers[:, :-1] / answers[:, -1:], tree)
-    distances = {"parent": places.parent / places.stranger, "sibling": places.sibling / places.stranger}
-    return {name: value for name, value in distances.items() if math.isfinite(value)}
+    if not count or data.tree is None:
+        return scores
+    sums = world.sum(answers).cpu()
+    return {**scores, **class_distances(sums[:, :-1] / sums[:, -1:], data.tree).in_strangers()}

@@ -98,9 +98,10 @@ def world(device: str = "auto") -> Iterator[World]:
         return
     if ":" in kind:
         raise UserError(f"device {kind}: each of {size} processes takes its own device; say {kind.partition(':')[0]}")
-    if kind == "cuda" and local >= torch.cuda.device_count():
-        gpus = f"there are {torch.cuda.device_count()}; start that many with --nproc-per-node"
-        raise UserError(f"process {local} of this machine has no GPU: {gpus}")
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+    if kind == "cuda" and here > gpus:
+        how = f"start one for each with --nproc-per-node {gpus}, or pass --device cpu"
+        raise UserError(f"{here} processes for {gpus} GPUs: {how}")
     mine = torch.device(kind, local) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(mine)
