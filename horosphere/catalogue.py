@@ -40,7 +40,7 @@ class Model:
     task: str
     build: str  # what makes it
     title: str  # what people call it
-    configure: str = ""  # the function (name, **changes) that gives its configuration
+    configure: str = ""  # the function (name, **changes) that gives its configuration; "": `settings` with the changes
     settings: str = ""  # the class of that configuration, whose fields are its settings
     geometries: tuple[str, ...] = (FLAT,)
     twin: str = ""  # the same network in flat space, where that has a name of its own
@@ -185,7 +185,6 @@ MODELS = (
         "nodes",
         "horosphere.models.node_embedding:NodeEmbedding",
         "Embedding of nodes",
-        configure="horosphere.models.node_embedding:node_embedding_config",
         settings="horosphere.models.node_embedding:NodeEmbeddingConfig",
         geometries=("lorentz", "poincare", "product", "euclidean"),
         comparison="geometries",
@@ -289,10 +288,15 @@ def model(name: str, task: str, setting: str = "model") -> Model:
 
 def known_settings(recipe: Mapping[str, Any]) -> dict[str, Setting]:
     """All settings of a recipe: those of its task, of every training, and of the network it names."""
-    network = str(recipe.get("backbone", recipe.get("model")))
-    entry = models().get(f"{network.partition(':')[0]}:" if ":" in network else network)
+    entry = network_of(recipe)
     classes = [task(recipe.get("task")).build, ENGINE, *([entry.settings] if entry and entry.settings else [])]
     return {name: setting for reference in classes for name, setting in describe(reference).items()}
+
+
+def network_of(recipe: Mapping[str, Any]) -> Model | None:
+    """What the table says of the network of a recipe."""
+    name = str(recipe.get("backbone", recipe.get("model")))
+    return models().get(f"{name.partition(':')[0]}:" if ":" in name else name)
 
 
 def owners(setting: str) -> list[str]:

@@ -42,7 +42,7 @@ def _models(task: str | None, geometry: str | None) -> None:
         raise UserError(f"--geometry {geometry}: no model{whose} exists in it; {choices(geometry, known)}")
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
     table(["model", "task", "geometries", "flat twin", "paper"], rows)
-    print(f"\n{len(rows)} models. More about one, its recipe and its settings: horosphere list NAME")
+    print("\nMore about one, its recipe and its settings: horosphere list NAME")
 
 
 def _comparison(comparison: catalogue.Comparison) -> None:
@@ -71,13 +71,12 @@ def _task(task: catalogue.Task) -> None:
 
 
 def _recipe(name: str) -> None:
-    """All its settings, with their values; those of the network that it leaves out are as the model's name says."""
+    """All its settings, with their values; blank are those of the network that its name decides."""
     given = read_recipe(name)
-    known = catalogue.known_settings(given)
-    own = {**describe(catalogue.task(given["task"]).build), **describe(catalogue.ENGINE)}
-    named = {setting: "" for setting in known if setting not in own}
+    network = catalogue.network_of(given)
+    decided = dict.fromkeys(describe(network.settings) if network and network.configure else (), "")
     print()
-    _settings(f"recipe {name}", known, {**named, **given})
+    _settings(f"recipe {name}", catalogue.known_settings(given), {**decided, **given})
 
 
 def _settings(title: str, known: Mapping[str, Setting], given: Mapping[str, Any]) -> None:

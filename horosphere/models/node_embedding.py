@@ -10,7 +10,6 @@ relations of u, or u itself, are left out.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,11 +45,6 @@ class NodeEmbeddingConfig:
     def radius(self) -> float:
         """1/√c: the natural length, the same in every geometry of this dimension, flat ones too."""
         return 1 / math.sqrt(self.curvature or matched_curvature(self.dim))
-
-
-def node_embedding_config(name: str, **changes: Any) -> NodeEmbeddingConfig:
-    """There is one model, called "embedding"."""
-    return NodeEmbeddingConfig(**changes)
 
 
 class NodeEmbedding(nn.Module):

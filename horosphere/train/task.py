@@ -194,7 +194,9 @@ class Task(Generic[Data]):
     def configuration(self) -> Any:
         """The whole configuration of the network, changes included; None where it has none."""
         entry = self.network(getattr(self, self.configured))
-        return catalogue.resolve(entry.configure)(entry.name, **self.config) if entry.configure else None
+        if entry.configure:
+            return catalogue.resolve(entry.configure)(entry.name, **self.config)
+        return catalogue.resolve(entry.settings)(**self.config) if entry.settings else None
 
     @classmethod
     def network(cls, name: str) -> catalogue.Model:
