@@ -1,6 +1,7 @@
-# make demo: a first look, about four minutes on two cores; leaves report.html
+# make demo: a first look, about three minutes on two cores; leaves report.html
 # make test: lint, types, tests
-# Both set up everything in .venv; all they need is python3 (>= 3.11) with venv and pip.
-.PHONY: demo test
-demo test:
+# make docs: the documentation as a site in site/
+# All set up what they need in .venv; all they ask for is python3 (>= 3.11) with venv and pip.
+.PHONY: demo test docs
+demo test docs:
 	@./run $@

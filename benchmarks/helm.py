@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from horosphere.models.helm import HelmConfig, HelmForCausalLM
 from horosphere.train.graphed import WARM_UPS, Graphed
@@ -91,7 +90,7 @@ class Step:
         self.batch = {"tokens": torch.randint(config["vocab_size"], (rows, length + 1), device=device)}
         self.graphed = Graphed(self.learn)
         if device == "cuda":
-            for unit in units(self.model):
+            for unit in self.model.blocks():
                 unit.compile()
 
     def learn(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -107,10 +106,6 @@ class Step:
 
     def __call__(self) -> None:
         (self.graphed if self.device == "cuda" else self.learn)(self.batch)
-
-
-def units(model: HelmForCausalLM) -> list[nn.Module]:
-    return [*model.model.layers, model.lm_head]
 
 
 def synchronize(device: str) -> None:

@@ -1,9 +1,13 @@
 """The package as it is installed: light to import, typed, every module whole."""
 
 import json
+import os
 import pkgutil
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -64,3 +68,44 @@ def test_every_public_name_is_there():
         module = import_module(name)
         for public in getattr(module, "__all__", ()):
             assert hasattr(module, public), f"{name}.{public}"
+
+
+# -- what is shipped --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory):
+    """The wheel and the sdist of a copy of the source."""
+    pytest.importorskip("build")
+    folder = tmp_path_factory.mktemp("shipped")
+    source = folder / "source"
+    for name in ("horosphere", "pyproject.toml", "README.md", "LICENSE"):
+        path = ROOT.parent / name
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        source.mkdir(exist_ok=True)
+        copy(path, source / name)
+    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    subprocess.run(words, check=True, capture_output=True)
+    return {path.suffix: path for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", [".whl", ".gz"])
+def test_what_is_shipped_installs_in_an_empty_environment(shipped, tmp_path, kind):
+    """Its dependencies are lent by this environment: they are not what is tested."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    how = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *how, "--target", site, shipped[kind]], check=True)
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib"))
+    words = [str(tmp_path / "venv/bin/python"), "-m", "horosphere"]
+
+    def say(*more):
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run([*words, *more], check=True, capture_output=True, text=True, cwd=tmp_path, env=env).stdout
+
+    assert say("--version") == f"horosphere {horosphere.__version__}\n"
+    assert "helm-d-tiny" in say("list")
+    assert "mAP" in say("embed", "builtin:trove", "epochs=1", "--device", "cpu", "--quiet")
+    installed = {str(path.relative_to(site / "horosphere")) for path in (site / "horosphere").rglob("*.*")}
+    source = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.*")}
+    assert {name for name in source if "__pycache__" not in name} <= installed
