@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from horosphere.described import Setting, describe
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 
 LORENTZ, FLAT = "lorentz", "euclidean"
 BOTH = (LORENTZ, FLAT)
@@ -243,8 +243,19 @@ COMPARISONS = (
 @cache
 def plugins() -> tuple[Plugin, ...]:
     """What installed packages add, in the order of their names."""
-    points = sorted(entry_points(group="horosphere"), key=lambda point: point.name)
-    return tuple(point.load() for point in points)
+    return tuple(_plugin(point) for point in sorted(entry_points(group="horosphere"), key=lambda point: point.name))
+
+
+def _plugin(point: EntryPoint) -> Plugin:
+    """What an entry point names."""
+    try:
+        plugin = point.load()
+    except (ImportError, AttributeError) as error:
+        how = "repair or uninstall the package"
+        raise UserError(f"the plugin {point.name} cannot be loaded ({one_line(error)}); {how}") from error
+    if not isinstance(plugin, Plugin):
+        raise UserError(f"the plugin {point.name}: {point.value} is no horosphere.catalogue.Plugin; make it one")
+    return plugin
 
 
 def tasks() -> dict[str, Task]:
@@ -260,9 +271,13 @@ def comparisons() -> dict[str, Comparison]:
 
 
 def _by_name(table: tuple[Named, ...], kind: str) -> dict[str, Named]:
-    return {
-        entry.name: entry for entry in (*table, *(entry for plugin in plugins() for entry in getattr(plugin, kind)))
-    }
+    """A plugin adds names; it takes none away from those before it."""
+    named = {entry.name: entry for entry in table}
+    for entry in (entry for plugin in plugins() for entry in getattr(plugin, kind)):
+        if entry.name in named:
+            raise UserError(f"a plugin adds to the {kind} {entry.name}, which is there already; rename or uninstall it")
+        named[entry.name] = entry
+    return named
 
 
 def task(name: object) -> Task:
@@ -275,14 +290,16 @@ def model(name: str, task: str, setting: str = "model") -> Model:
     """The model of this name, which must be one of this task's; `setting` is how it was asked for."""
     known = models()
     mine = [entry.name for entry in known.values() if entry.task == task and not entry.asked]
+    mine = [f"{n}NAME" if n.endswith(":") else n for n in mine]
     library = f"{name.partition(':')[0]}:" if ":" in name else name
     entry = known.get(library)
     if entry is None:
-        names = [f"{n}NAME" if n.endswith(":") else n for n in mine]
-        raise UserError(f"{setting}={name}: there is no such model; {choices(name, names)}")
-    if entry.task != task or entry.asked or name.endswith(":"):
+        raise UserError(f"{setting}={name}: there is no such model; {choices(name, mine)}")
+    if entry.task != task or entry.asked:
         whose = f"it is asked for by {entry.asked}" if entry.asked else f"a model of the task {entry.task}"
         raise UserError(f"{setting}={name}: {whose}; {task} has {', '.join(mine)}")
+    if name.endswith(":"):
+        raise UserError(f"{setting}={name}: which one? Write {name}NAME")
     return entry
 
 

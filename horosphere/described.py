@@ -8,6 +8,7 @@ import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Setting:
         return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@cache
 def describe(reference: str) -> dict[str, Setting]:
     """{name: setting} of the class "module:Class", bases and flat parts included.
 
@@ -50,9 +52,11 @@ def describe(reference: str) -> dict[str, Setting]:
     places = {name: f"{module}:{name}" for name in classes}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom):
-            places |= {alias.name: f"{node.module}:{alias.name}" for alias in node.names}
+            source_of = importlib.util.resolve_name("." * node.level + (node.module or ""), spec.parent)
+            places |= {alias.asname or alias.name: f"{source_of}:{alias.name}" for alias in node.names}
     bases = [ast.unparse(base).partition("[")[0] for base in classes[name].bases]
-    ours = [places[base] for base in bases if base in classes or places.get(base, "").startswith("horosphere.")]
+    read = {"horosphere", module.partition(".")[0]}  # a foreign library's base has no settings of ours
+    ours = [places[base] for base in bases if places.get(base, "").partition(":")[0].partition(".")[0] in read]
     settings = {name: setting for base in ours for name, setting in describe(base).items()}
     comments, apart = _comments(source), set[str]()
     for node in classes[name].body:
@@ -111,7 +115,7 @@ def from_words(
         if not equals and known[name].kind == "bool" and (not left or left[0] not in ("true", "false")):
             value = "true"
         elif not equals:
-            if not left:
+            if not left or left[0].startswith("--"):
                 raise UserError(f"--{key} has no value; write --{key} {known[name].default or 'VALUE'}")
             value = left.pop(0)
         settings.append(f"{name}={value}")
@@ -124,6 +128,6 @@ def help_lines(known: Mapping[str, Setting], given: Mapping[str, Any]) -> list[s
     lines = ["settings, as --key value or key=value:"]
     for setting in known.values():
         option, value = f"--{setting.name.replace('_', '-')}", setting.value(given)
-        text = f"{setting.help} ({value})" if value else setting.help
-        lines += textwrap.wrap(text, WIDTH, initial_indent=f"  {option:{width}}  ", subsequent_indent=" " * (width + 4))
+        text = " ".join([f"  {option:{width}} ", *filter(None, [setting.help, value and f"({value})"])])
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * (width + 4))
     return lines

@@ -20,5 +20,9 @@ def choices(name: object, known: Iterable[str], more: str = "") -> str:
 
 
 def one_line(text: object, most: int = 160) -> str:
-    """What others say in many lines, for a message of one; an error without words is called by its type."""
-    return " ".join(str(text).split())[:most] or type(text).__name__
+    """What others say in many lines, for a message of one; an error without words is called by its type.
+
+    What a terminal would obey, or could not print, becomes a space.
+    """
+    printable = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return " ".join(printable.split())[:most] or type(text).__name__

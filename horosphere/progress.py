@@ -34,8 +34,10 @@ def _bar(title: str, total: int) -> Iterator[Update]:
 
     if _bars:
         inner = _bars[-1].add_task(title, total=total, note="")
-        yield lambda done, note: _bars[-1].update(inner, completed=done, note=note)
-        _bars[-1].remove_task(inner)
+        try:
+            yield lambda done, note: _bars[-1].update(inner, completed=done, note=note)
+        finally:
+            _bars[-1].remove_task(inner)
         return
     columns = (
         "{task.description}",

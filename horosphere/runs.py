@@ -76,8 +76,8 @@ class Run:
     def lines(self) -> list[dict[str, Any]]:
         """Of metrics.jsonl; one that is just being written is left out."""
         path = self.folder / METRICS
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
         try:
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
             return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         except ValueError as error:
             raise UserError(f"{path}: a damaged file ({one_line(error)}); train the model again") from error

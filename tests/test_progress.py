@@ -4,7 +4,10 @@ import io
 from contextlib import redirect_stderr
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from horosphere import progress as module
 from horosphere.progress import about, progress
 
 
@@ -74,6 +77,33 @@ def test_work_within_work_has_a_line_of_its_own(terminal):
         inner(6, "nodes")
     assert "ranking" in terminal.getvalue()
     assert "training" in terminal.getvalue()
+
+
+def test_inner_work_that_fails_takes_its_line_with_it(terminal):
+    with redirect_stderr(terminal), progress("training", 3) as outer:
+        with pytest.raises(OSError, match="no disk"), progress("ranking", 7):
+            raise OSError("no disk")
+        assert [task.description for task in module._bars[-1].tasks] == ["training"]
+        outer(2, "loss 1")
+    assert module._bars == []
+
+
+def test_no_work_has_no_bar(terminal):
+    with redirect_stderr(terminal), progress("embedding", 0) as update:
+        update(0, "")
+    assert terminal.getvalue() == ""
+
+
+@given(st.floats(0, 1e6), st.floats(1, 10))
+def test_a_longer_time_is_said_to_be_no_shorter(seconds, times):
+    sizes = {"second": 1, "minute": 60, "hour": 3600}
+
+    def meant(text):
+        _, count, unit = text.split()
+        return sizes[unit.rstrip("s")] * (1 if count == "a" else int(count))
+
+    assert meant(about(seconds)) <= meant(about(seconds * times))
+    assert meant(about(seconds)) == pytest.approx(seconds, rel=0.34, abs=1)
 
 
 @pytest.mark.parametrize(

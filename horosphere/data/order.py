@@ -13,7 +13,7 @@ def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
     >>> shuffled(3, 0, 6, seed=0).tolist()
     [2, 0, 1, 2, 0, 1]
     """
-    parts = []
+    parts = [np.empty(0, dtype=np.int64)]
     while first < last:
         epoch, place = divmod(first, count)
         parts.append(_order(count, epoch, seed)[place : place + last - first])

@@ -41,6 +41,8 @@ def ahead(start: Callable[[int], Callable[[], T]], count: int) -> Iterator[T]:
     >>> list(ahead(lambda number: lambda: number**2, 4))
     [0, 1, 4, 9]
     """
+    if not count:
+        return
     later = start(0)
     for number in range(count):
         now = later()

@@ -45,7 +45,8 @@ def hierarchy_scores(predicted: Tensor | np.ndarray, truth: Tensor | np.ndarray,
         )
     lowest, highest = min(a.min(), b.min()), max(a.max(), b.max())
     if lowest < 0 or highest >= tree.classes:
-        raise UserError(f"class {highest} in a tree of {tree.classes}: number classes from 0 in the order of the tree.")
+        wrong = lowest if lowest < 0 else highest
+        raise UserError(f"class {wrong} in a tree of {tree.classes}: number classes from 0 in the order of the tree.")
     coarse = tree.parents[a] == tree.parents[b]
     return HierarchyScores(float((a == b).mean()), float(coarse.mean()), float(tree.distances[a, b].mean()))
 
@@ -66,7 +67,8 @@ class Judged:
         best = logits.topk(min(5, logits.shape[1])).indices
         right = best == truth[:, None]
         costs = F.cross_entropy(logits, truth, reduction="none")
-        self.total += (torch.stack([costs, right[:, 0].float(), right.any(1).float()]) * counted).double().sum(1)
+        seen = torch.stack([costs, right[:, 0].float(), right.any(1).float()])
+        self.total += torch.where(counted, seen, 0).double().sum(1)  # not seen · counted: 0 · NaN is NaN
         self.predicted.append(torch.where(counted, best[:, 0], -1))
         self.truths.append(truth)
 

@@ -21,7 +21,7 @@ def confusion(truth: Tensor, answer: Tensor, classes: int, ignored: int) -> Tens
     [[1, 0], [1, 1]]
     """
     counted = truth != ignored
-    pairs = truth[counted] * classes + answer[counted]
+    pairs = truth[counted].long() * classes + answer[counted]  # a mask of bytes would overflow
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
 
 

@@ -4,6 +4,7 @@ A recipe says which `task` it is for, and may build on another one, its `base`. 
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ BASE = "base"  # the key that names the recipe a recipe builds on
 
 def recipe_names(folder: Path = FOLDER) -> list[str]:
     """The recipes that come with the package and with installed plugins, or lie in another folder."""
-    files = [path.stem for path in folder.glob("*.yaml")]
-    return sorted([*files, *(name for plugin in plugins() for name in plugin.recipes)] if folder == FOLDER else files)
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    for name in (name for plugin in plugins() for name in plugin.recipes) if folder == FOLDER else ():
+        if name in names:
+            raise UserError(f"a plugin adds the recipe {name}, which is there already; rename or uninstall it")
+        names.append(name)
+    return sorted(names)
 
 
 def read_recipe(name: str, overrides: Sequence[str] = (), folder: Path = FOLDER) -> dict[str, Any]:
@@ -48,7 +53,7 @@ def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
         raise UserError(f"{where}: recipes build on each other in a circle ({chain}); remove one {BASE}")
     if not isinstance(recipe, dict) or not all(isinstance(key, str) for key in recipe):
         raise UserError(f"{where}: a recipe is a list of `key: value`; this is {type(recipe).__name__}")
-    recipe = dict(recipe)
+    recipe = deepcopy(recipe)  # a plugin's is read again
     base = recipe.pop(BASE, None)
     if base is None:
         return recipe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def sweep_in_parts(
     """Train all runs in `count` jobs, `horosphere superposition sweep WORDS --part NUMBER/COUNT`; one row each."""
     runs, grid = list(runs), grid_of(runs, schedule)
     rows = finished(out, grid, options.resume, options.overwrite)
+    if options.overwrite and not rows:
+        shutil.rmtree(out / PARTS, ignore_errors=True)  # of another grid, perhaps
     parts = {number: members for number in range(1, count + 1) if (members := part_of(runs, number, count))}
     jobs = []
     for number, members in parts.items():

@@ -1,0 +1,50 @@
+"""The order of rows: every row once a pass, a new order each pass, and any stretch of it at any time."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horosphere.data.order import shuffled
+
+COUNTS, SEEDS = st.integers(1, 40), st.integers(0, 2**32 - 1)
+
+
+@given(COUNTS, SEEDS, st.integers(0, 1000))
+def test_every_pass_has_every_row_once(count, seed, epoch):
+    order = shuffled(count, epoch * count, (epoch + 1) * count, seed)
+    assert sorted(order) == list(range(count))
+
+
+@given(COUNTS, SEEDS, st.lists(st.integers(0, 150), min_size=3, max_size=3).map(sorted))
+def test_a_stretch_is_the_same_however_it_is_cut(count, seed, cuts):
+    first, middle, last = cuts
+    whole = shuffled(count, first, last, seed)
+    assert whole.shape == (last - first,)
+    assert whole.dtype == np.int64
+    parts = [shuffled(count, first, middle, seed), shuffled(count, middle, last, seed)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert np.array_equal(shuffled(count, 0, last, seed)[first:], whole)
+
+
+def test_who_writes_into_a_batch_does_not_change_the_next():
+    before = shuffled(9, 0, 9, seed=1).copy()
+    shuffled(9, 0, 9, seed=1)[:] = -1
+    assert np.array_equal(shuffled(9, 0, 9, seed=1), before)
+
+
+def test_passes_and_seeds_differ():
+    count = 200
+    stream = shuffled(count, 0, 3 * count, seed=5).reshape(3, count)
+    orders = [*stream, *(shuffled(count, 0, count, seed) for seed in (6, 7))]
+    for i, a in enumerate(orders):
+        for b in orders[:i]:
+            assert (a == b).mean() < 0.05  # 1 in 200 by chance
+            assert abs(np.corrcoef(a, b)[0, 1]) < 0.35  # five sigma
+
+
+def test_each_row_is_as_often_at_each_place():
+    count, passes = 8, 4000
+    stream = shuffled(count, 0, count * passes, seed=3).reshape(passes, count)
+    table = np.stack([(stream == row).sum(0) for row in range(count)])
+    chi = ((table - passes / count) ** 2 / (passes / count)).sum()
+    assert chi < 49 + 5 * np.sqrt(2 * 49)  # χ² of (8 - 1)² degrees of freedom, five sigma

@@ -1,0 +1,67 @@
+"""The recipes of the package: each is whole, and says nothing twice or in vain."""
+
+from collections import Counter
+
+import pytest
+import yaml
+
+from horosphere import catalogue, settings
+from horosphere.errors import UserError
+from horosphere.recipes import BASE, FOLDER, read_recipe, recipe_names
+from horosphere.train.recipe import Recipe, parts
+
+NAMES = [path.stem for path in sorted(FOLDER.glob("*.yaml"))]
+
+
+class Strict(yaml.SafeLoader):
+    """YAML as the standard has it: no key twice."""
+
+    def construct_mapping(self, node, deep=False):
+        twice = [key for key, count in Counter(k.value for k, _ in node.value).items() if count > 1]
+        assert not twice, f"{twice} twice"
+        return super().construct_mapping(node, deep)
+
+
+def test_the_package_has_them():
+    assert len(NAMES) > 20
+    assert set(NAMES) <= set(recipe_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_says_nothing_twice_and_nothing_that_its_base_says(name):
+    own = yaml.load((FOLDER / f"{name}.yaml").read_text(), Strict)
+    under = read_recipe(own[BASE]) if BASE in own else {}
+    assert {key for key, value in own.items() if key in under and under[key] == value} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_belongs_to_its_task_and_is_of_its_type_and_range(name):
+    given = read_recipe(name)
+    cls = catalogue.resolve(catalogue.task(given.pop("task")).build)
+    kinds = {key: kind for part in parts(cls, given) for key, (kind, _) in settings.settings_of(part).items()}
+    assert given.keys() <= kinds.keys()
+    values = {key: settings.convert(value, kinds[key], key) for key, value in given.items()}  # raises where it cannot
+    recipe = Recipe.read(name, ["data=somewhere"])
+    sections = recipe.sections(recipe.engine)
+    found = {**sections["task"], **sections["engine"], **sections["model"]}
+    for key in given.keys() & sections["engine"].keys():
+        plain = list(values[key]) if isinstance(values[key], tuple) else values[key]
+        assert found[key] == plain
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("setting", ["lr=-1", "batch=-1", "log_every=0", "final=2", "seed=-1", "lrr=1"])
+def test_a_value_that_cannot_be_is_refused_in_every_recipe(name, setting):
+    with pytest.raises(UserError) as error:
+        Recipe.read(name, ["data=somewhere", setting])
+    assert setting.partition("=")[0] in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_says_how_long_it_trains_and_an_override_takes_the_other_length_back(name):
+    assert len({"steps", "epochs"} & read_recipe(name).keys()) == 1
+    engine = Recipe.read(name, ["data=somewhere", "steps=7"]).engine
+    assert (engine.steps, engine.epochs) == (7, None)
+    engine = Recipe.read(name, ["data=somewhere", "epochs=2"]).engine
+    assert (engine.steps, engine.epochs) == (0, 2)
