@@ -78,7 +78,10 @@ class Run:
         path = self.folder / METRICS
         try:
             text = path.read_text(encoding="utf-8") if path.is_file() else ""
-            return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):
+                raise ValueError("a line of it has no step")
+            return lines
         except ValueError as error:
             raise UserError(f"{path}: a damaged file ({one_line(error)}); train the model again") from error
 

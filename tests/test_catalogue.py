@@ -10,6 +10,7 @@ from horosphere.errors import UserError
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.settings import settings_of
 from horosphere.train.recipe import Recipe
+from tests.cli.command_line import runner
 
 TABLES = {"tasks": catalogue.TASKS, "models": catalogue.MODELS, "comparisons": catalogue.COMPARISONS}
 
@@ -227,6 +228,7 @@ def test_two_plugins_do_not_share_a_name(install):
         ("PLUGIN = {}", "broken:PLUGIN is no horosphere.catalogue.Plugin"),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_named(install, text, said):
+def test_a_plugin_that_cannot_be_used_is_named(install, text, said, capsys):
     install("broken", text)
     assert said in refused(catalogue.tasks)
+    assert runner(capsys)("list")[::2] == (2, f"horosphere: {refused(catalogue.tasks)}\n")

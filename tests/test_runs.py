@@ -127,7 +127,10 @@ def test_a_line_that_is_just_being_written_is_left_out_wherever_it_breaks_off(lo
         assert Run.open(logged).lines() == LINES[: sum(end < size for end in ends)]
 
 
-@pytest.mark.parametrize("harm", [b"{\n", b"\n", b"\xff\xfe\n", b'{"step": 1}{"step": 2}\n', b"\0\0\0\n"])
+HARM = (b"{\n", b"\n", b"\xff\xfe\n", b'{"step": 1}{"step": 2}\n', b"\0\0\0\n", b"3\n", b'{"loss": 1}\n')
+
+
+@pytest.mark.parametrize("harm", HARM)
 def test_a_line_that_is_damaged_is_named(logged, harm):
     with (logged / "metrics.jsonl").open("ab") as stream:
         stream.write(harm)

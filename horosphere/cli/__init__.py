@@ -24,12 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no δ still gets its table
-    parser = _parser()
-    args, more = parser.parse_known_args(argv)
-    args.more = more
-    if more and "settings" not in args:
-        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    args = argparse.Namespace(debug=False)
     try:
+        parser = _parser()
+        _, args.more = parser.parse_known_args(argv, args)
+        if args.more and "settings" not in args:
+            parser.error(f"unrecognized arguments: {' '.join(args.more)}")
         if "run" in args:
             args.run(args)
         else:
