@@ -107,9 +107,9 @@ SAME = [
     ("name", "written", "meant"), [(name, value, meant) for name, values, meant in SAME for value in values]
 )
 def test_what_is_written_is_what_is_meant(name, written, meant):
-    found = getattr(made(**{name: written}), name)
-    assert found == meant
-    assert type(found) is type(meant)
+    value = getattr(made(**{name: written}), name)
+    assert value == meant
+    assert type(value) is type(meant)
 
 
 @pytest.mark.parametrize(

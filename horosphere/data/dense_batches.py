@@ -54,9 +54,9 @@ def cut(
     return (square[:, ::-1], classes[:, ::-1]) if flip and draws[3] < 0.5 else (square, classes)
 
 
-def flipped(image: np.ndarray, found: Instances, really: bool) -> tuple[np.ndarray, Instances]:
+def flipped(image: np.ndarray, objects: Instances, really: bool) -> tuple[np.ndarray, Instances]:
     """A picture and the objects to learn from it, which heaps are not, left and right exchanged or as they are."""
-    masks, labels = found.masks[~found.crowd], found.labels[~found.crowd]
+    masks, labels = objects.masks[~objects.crowd], objects.labels[~objects.crowd]
     if really:
         image, masks = image[:, ::-1], masks[:, :, ::-1]
     return image, Instances(masks, labels, np.zeros(len(labels), dtype=bool))
@@ -69,19 +69,19 @@ def collate_masks(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Te
 
 def collate_instances(rows: Sequence[tuple[np.ndarray, Instances]]) -> dict[str, Tensor]:
     height, width = (max(image.shape[axis] for image, _ in rows) for axis in (0, 1))
-    counts = [len(found.labels) for _, found in rows]
+    counts = [len(objects.labels) for _, objects in rows]
     images = np.zeros((len(rows), height, width, 3), dtype=np.uint8)
     masks = np.zeros((sum(counts), height, width), dtype=np.uint8)
-    for number, (image, found) in enumerate(rows):
+    for number, (image, objects) in enumerate(rows):
         (high, wide), first = image.shape[:2], sum(counts[:number])
         images[number, :high, :wide] = image
-        masks[first : first + counts[number], :high, :wide] = found.masks
+        masks[first : first + counts[number], :high, :wide] = objects.masks
     return {
         "images": torch.from_numpy(images).permute(0, 3, 1, 2),
         "sizes": torch.tensor([image.shape[:2] for image, _ in rows]),
         "counts": torch.tensor(counts),
-        "boxes": torch.from_numpy(np.concatenate([found.boxes for _, found in rows])),
-        "labels": torch.from_numpy(np.concatenate([found.labels for _, found in rows])),
+        "boxes": torch.from_numpy(np.concatenate([objects.boxes for _, objects in rows])),
+        "labels": torch.from_numpy(np.concatenate([objects.labels for _, objects in rows])),
         "masks": torch.from_numpy(masks),
     }
 

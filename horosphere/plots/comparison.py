@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from horosphere.errors import UserError
-from horosphere.plots.style import ACCENT, INK, MUTED, QUIET, save, style
+from horosphere.plots.style import ACCENT, INK, MUTED, QUIET, finish, log_axis, spans_orders, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,9 @@ def draw_comparison(
     better: Mapping[str, Literal["high", "low"]],
     path: str | Path | None = None,
 ) -> Figure:
-    """One panel per metric, one row per name; the best mean is in colour.
+    """One panel per metric, one row per name; the best mean is in colour, as are those that tie with it.
 
+    Values that differ by orders of magnitude have a logarithmic axis.
     metrics[metric][row] holds one number per seed, NaN for a failed one.
     """
     for metric, rows in metrics.items():
@@ -39,10 +40,10 @@ def draw_comparison(
         for axes, (metric, rows) in zip(panels, metrics.items(), strict=True):
             seeds = [np.array([x for x in row if np.isfinite(x)]) for row in rows]
             means = np.array([x.mean() if len(x) else np.nan for x in seeds])
-            sign = 1 if better[metric] == "high" else -1
-            best = int(np.nanargmax(sign * means)) if np.isfinite(means).any() else -1
+            better_of = np.fmax if better[metric] == "high" else np.fmin  # which pass over NaN
+            best = better_of.reduce(means)
             for y, (x, mean) in enumerate(zip(seeds, means, strict=True)):
-                color = ACCENT if y == best else QUIET
+                color = ACCENT if mean == best else QUIET
                 spread = x.std(ddof=1) if len(x) > 1 else 0
                 axes.errorbar(mean, y, xerr=spread, color=color, fmt="o", markersize=8, elinewidth=2.5)
                 axes.scatter(x, np.full(len(x), y + 0.28), s=14, color=color, alpha=0.55, linewidths=0)
@@ -53,11 +54,11 @@ def draw_comparison(
             axes.grid(axis="x")
             axes.spines[:].set_visible(False)
             axes.margins(x=0.08)
+            if spans_orders(np.concatenate(seeds)):
+                log_axis(axes, "x")
         fewest, most = min(counts := [len(row) for rows in metrics.values() for row in rows]), max(counts)
         seeds_each = f"{most}" if fewest == most else f"{fewest}–{most}"
         figure.supxlabel(
             f"{seeds_each} seeds as small dots, mean ± standard deviation above them", fontsize=9, color=MUTED
         )
-    if path is not None:
-        save(figure, path)
-    return figure
+    return finish(figure, path)

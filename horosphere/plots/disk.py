@@ -144,7 +144,7 @@ def draw_disk(
             f"{counted}{apart}{note}",
             ha="center",
             va="bottom",
-            fontsize=8,
+            fontsize=9,
             linespacing=1.5,
             color=MUTED,
         )
@@ -236,7 +236,7 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
             bar = figure.colorbar(ScalarMappable(norm, scale), cax=place, orientation="horizontal")
             bar.outline.set_visible(False)
             place.tick_params(length=0, labelsize=8)
-            place.text(-0.02, 0.5, name, transform=place.transAxes, ha="right", va="center", fontsize=8, color=MUTED)
+            place.text(-0.02, 0.5, name, transform=place.transAxes, ha="right", va="center", fontsize=9, color=MUTED)
             return colors
         key = [(f"{level:g}", scale(norm(level))) for level in levels]
         key[0] = f"{name} {key[0][0]}", key[0][1]
@@ -244,7 +244,7 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
     dots = [Line2D([], [], linestyle="", marker="o", markersize=5.5, color=color) for _, color in key]
     one_line = sum(len(text) + 5 for text, _ in key) < 90
     legend = figure.legend(
-        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=8,
+        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=9,
         handletextpad=0.1, columnspacing=1.4, ncols=len(key) if one_line else 4,
     )  # fmt: skip
     for text, (content, _) in zip(legend.get_texts(), key, strict=True):

@@ -20,9 +20,13 @@ from horosphere.plots.style import (
     MUTED,
     PAPER,
     QUIET,
+    SHADE,
     finish,
+    log_axis,
     new_figure,
     new_panels,
+    overlaid,
+    plain_number,
     short_count,
     style,
 )
@@ -37,7 +41,7 @@ SPELLED = 160  # cells of a heat map that still have room for their numbers
 
 
 def draw_token_radius(
-    found: Mapping[str, TokenRadius],
+    models: Mapping[str, TokenRadius],
     labels: Sequence[str],
     path: str | Path | None = None,
     named: int = NAMED,
@@ -49,8 +53,8 @@ def draw_token_radius(
     times, those nearest to the origin and those farthest from it are named.
     """
     with style():
-        figure, panels = new_panels(4.6, len(found))
-        for axes, (name, tokens) in zip(panels, found.items(), strict=True):
+        figure, panels = new_panels(4.6, len(models))
+        for axes, (name, tokens) in zip(panels, models.items(), strict=True):
             known = np.flatnonzero(tokens.counts > 0)
             drawn = known if len(known) <= DOTS else np.random.default_rng(0).choice(known, DOTS, replace=False)
             axes.scatter(
@@ -69,8 +73,8 @@ def draw_token_radius(
                 elinewidth=1,
                 label="mean of a tenth",
             )
-            axes.set(xscale="log", xlabel="times seen in the text")
-            axes.xaxis.set_major_formatter(lambda x, _: short_count(x))
+            log_axis(axes, "x", short_count)
+            axes.set(xlabel="times seen in the text")
             axes.set_title(
                 f"{name}: rank correlation {tokens.correlation:+.2f}", loc="left", fontsize=10.5, fontweight="bold"
             )
@@ -95,12 +99,10 @@ def draw_curvatures(layers: Sequence[ExpertCurvature], path: str | Path | None =
                 axes.plot([start, learned], [y, y], color=color, linewidth=1.6)
                 axes.scatter(start, y, s=32, facecolors=PAPER, edgecolors=color, linewidths=1.4, zorder=3)
                 axes.scatter(learned, y, s=34, color=color, marker="D" if shared else "o", zorder=3)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda x, _: f"-{x:g}")
-        axes.xaxis.set_minor_formatter(lambda x, _: f"-{x:g}" if f"{x:.0e}"[0] in "25" else "")
+        log_axis(axes, "x", lambda c: f"-{plain_number(c)}")
         axes.set(xlabel="curvature", yticks=[band * (experts + 1) + (experts - 1) / 2 for band in range(len(layers))])
         axes.set(yticklabels=[f"layer {layer.layer}" for layer in layers], ylim=(len(layers) * (experts + 1) - 1, -1))
-        axes.grid(axis="x", which="both")
+        axes.grid(axis="x")
     return finish(figure, path)
 
 
@@ -143,14 +145,15 @@ def draw_attention_distance(
             layers, shift = np.arange(len(distance)), 0.12 * (i - (len(models) - 1) / 2)
             x = np.broadcast_to(layers[:, None] + shift, distance.shape)
             marker, dashes = ("o", "-") if i == 0 else ("^", "--")
-            axes.scatter(x, distance.numpy(), s=22, color=BRANCHES[i], alpha=0.6, linewidths=0, marker=marker)
+            color = BRANCHES[SHADE * i % len(BRANCHES)]  # a twin has the other shade, as in learning curves
+            axes.scatter(x, distance.numpy(), s=22, color=color, alpha=0.6, linewidths=0, marker=marker)
             axes.plot(
                 layers + shift,
                 distance.mean(1).numpy(),
-                color=BRANCHES[i],
+                color=color,
                 linestyle=dashes,
-                linewidth=2,
                 label=f"{name}, mean of heads",
+                **overlaid(i, len(models)),
             )
         if length is not None:
             axes.axhline(
@@ -163,13 +166,13 @@ def draw_attention_distance(
     return finish(figure, path)
 
 
-def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Figure:
+def draw_ricci(tokens: Ricci, noise: Ricci, path: str | Path | None = None) -> Figure:
     """Ollivier-Ricci curvature of the edges between neighbours, beside that of flat noise as large and as wide."""
     with style():
         figure, axes = new_figure(3.6)
-        both = np.concatenate([found.curvature, noise.curvature])
+        both = np.concatenate([tokens.curvature, noise.curvature])
         bins = np.linspace(both.min(), max(both.max(), both.min() + 1e-3), 41).tolist()
-        for ricci, name, color, fill in ((noise, "flat noise", QUIET, True), (found, "tokens", ACCENT, False)):
+        for ricci, name, color, fill in ((noise, "flat noise", QUIET, True), (tokens, "tokens", ACCENT, False)):
             weights = np.full(len(ricci.curvature), 1 / len(ricci.curvature))
             label = f"{name}, mean {ricci.mean:+.3f}"
             kind, width, alpha = ("stepfilled", 0.0, 0.45) if fill else ("step", 2.0, 1.0)
@@ -193,15 +196,15 @@ def draw_ricci(found: Ricci, noise: Ricci, path: str | Path | None = None) -> Fi
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _name_extremes(axes: Axes, found: TokenRadius, labels: Sequence[str], named: int, seen: int) -> None:
+def _name_extremes(axes: Axes, tokens: TokenRadius, labels: Sequence[str], named: int, seen: int) -> None:
     """A name that would cover another is left out."""
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
     taken: list[Bbox] = []
-    near, far = word_examples(found, labels, named, seen)
+    near, far = word_examples(tokens, labels, named, seen)
     for index, side in [(i, -1) for i in near] + [(i, 1) for i in far if i not in near]:
-        place = found.counts[index], found.radius[index]
+        place = tokens.counts[index], tokens.radius[index]
         halo = withStroke(linewidth=2.5, foreground=PAPER, alpha=0.9)
         text = axes.annotate(
             labels[index].lstrip(SPACE), place, (0, 4 * side), textcoords="offset points",

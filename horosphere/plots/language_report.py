@@ -65,8 +65,8 @@ def pictures(study: TokenStudy) -> Iterator[tuple[str, Figure, str]]:
     yield (
         "ricci",
         draw_ricci(study.ricci, study.noise),
-        "Curvature of the graph of nearest tokens. Noise in many flat dimensions is negative too: only the difference "
-        f"from it says something, here {study.ricci.mean - study.noise.mean:+.3f}.",
+        "Curvature of the graph of nearest tokens. Flat noise of as many points and dimensions is not zero either: "
+        f"only the difference from it says something, here {study.ricci.mean - study.noise.mean:+.3f}.",
     )
 
 

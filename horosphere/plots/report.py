@@ -46,7 +46,10 @@ class Report:
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], highlight: int | None = None, caption: str = ""
     ) -> None:
-        """Rows of cells; columns of numbers are right-aligned, the row number `highlight` stands out."""
+        """Rows of cells; columns of numbers are right-aligned, the row number `highlight` stands out.
+
+        Long text belongs into the last column, where it is wrapped. Columns without names have no head.
+        """
         for row in rows:
             if len(row) != len(columns):
                 raise UserError(f"a table row has {len(row)} cells for {len(columns)} columns: {row}")
@@ -60,7 +63,8 @@ class Report:
             return f"<tr{mark}>{''.join(inner)}</tr>"
 
         body = "\n".join(line(row, "td", " class=best" if i == highlight else "") for i, row in enumerate(rows))
-        table = f"<table><thead>{line(columns, 'th')}</thead>\n<tbody>{body}</tbody></table>"
+        head = f"<thead>{line(columns, 'th')}</thead>\n" if any(columns) else ""
+        table = f"<table>{head}<tbody>{body}</tbody></table>"
         self.parts.append(f"<figure><div class=scroll>{table}</div>{_caption(caption)}</figure>")
 
     def figure(self, figure: Figure, caption: str = "", alt: str = "") -> None:

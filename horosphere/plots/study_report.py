@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def study_report(results: Results, seen: Any = None, drawer: str = "") -> Report:
     """seen: what instruments saw in the runs, which the function `drawer` ("module:name") adds to the page."""
-    report = Report(f"Does curvature pay on {results.title}?", results.verdict())
+    report = Report(f"{results.title}: does curvature pay on {results.subject}?", results.verdict())
     add_study(report, results, seen, drawer)
     report.made_with(results.made_with)
     return report
@@ -38,11 +38,10 @@ def add_study(report: Report, results: Results, seen: Any = None, drawer: str = 
     better = {metric.title: metric.better for metric in results.judged}
     if results.seeds > 1:
         figure = draw_comparison([row.name for row in results.rows], judged, better)
-        report.figure(figure, "Every dot is one seed.", f"metrics by {results.column}")
+        report.figure(figure, "In colour: the best mean.", f"metrics by {results.column}")
     if seen is not None and drawer:
         resolve(drawer)(report, results, seen)
-    samples = [(row.sentence_name, " ".join(row.sample.split())) for row in results.rows if row.sample]
+    samples = [[row.name, " ".join(row.sample.split())] for row in results.rows if row.sample]
     if samples:
         report.section("What they write")
-        for name, sample in samples:
-            report.text(f"{name}: {sample}")
+        report.table([results.column, "sample"], samples)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from horosphere.errors import UserError
 from horosphere.extras import require
@@ -18,8 +21,13 @@ if TYPE_CHECKING:
 
 INK, MUTED, LINE, PANEL, PAPER = "#1c2430", "#66717f", "#d5dbe2", "#f6f8fa", "#ffffff"
 ACCENT, QUIET = "#0b7285", "#8c98a6"
-# Paul Tol's muted palette: told apart by everyone
-BRANCHES = ("#332288", "#44aa99", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#ddcc77")
+# Paul Tol's muted palette: told apart by everyone. The second row repeats the hues of the first in another shade.
+BRANCHES = (
+    *("#332288", "#44aa99", "#cc6677", "#999933", "#aa4499"),
+    *("#88ccee", "#117733", "#882255", "#ddcc77"),
+)
+SHADE = 5  # so many colours on is the other shade of a hue
+ORDERS = 20.0  # where positive values differ by more than this factor, a linear axis hides the small ones
 WIDTH = 9.2  # inches; with the page's 96 pixels each, a little under 900
 FONTS = (
     "Inter",
@@ -52,6 +60,7 @@ def style() -> Iterator[None]:
         "text.parse_math": False,  # a label may hold a dollar sign
         "axes.labelcolor": MUTED,
         "axes.axisbelow": True,
+        "axes.formatter.useoffset": False,  # a tick says its whole value
         "axes.facecolor": PANEL,
         "grid.color": PAPER,
         "grid.linewidth": 1.2,
@@ -103,6 +112,53 @@ def finish(figure: Figure, path: str | Path | None) -> Figure:
     if path is not None:
         save(figure, path)
     return figure
+
+
+# -- axes and lines ---------------------------------------------------------------------------------------------------
+
+
+def spans_orders(values: Iterable[float]) -> bool:
+    """Whether values call for a logarithmic axis. One that is not positive has no place there.
+
+    >>> spans_orders([1.2, 61.0]), spans_orders([2.0, 3.0]), spans_orders([0.0, 61.0])
+    (True, False, False)
+    """
+    finite = [value for value in values if isfinite(value)]
+    return bool(finite) and min(finite) > 0 and max(finite) > ORDERS * min(finite)
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"], label: Callable[[float], str] | None = None) -> None:
+    """A logarithmic axis with ticks at 1, 2, 5, 10, written in full. Call it when everything is drawn."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set(**{f"{which}scale": "log"})
+    axis, (low, high) = (axes.xaxis, axes.get_xlim()) if which == "x" else (axes.yaxis, axes.get_ylim())
+    crowded = log10(high / low) > 3
+    axis.set_major_locator(LogLocator(subs=(1,) if crowded else (1, 2, 5)))  # where none fits, it takes even steps
+    axis.set_minor_locator(NullLocator())
+    written = label or plain_number
+    axis.set_major_formatter(lambda value, _: written(value))
+
+
+def overlaid(place: int, count: int) -> dict[str, Any]:
+    """Width and order of line number `place`. Later ones are narrower and above, so those that coincide all show.
+
+    >>> [overlaid(place, 3)["linewidth"] for place in range(3)]
+    [3.6, 2.8, 2.0]
+    """
+    above = count - 1 - place
+    return {"linewidth": 2 + 0.8 * above * min(1, 5 / max(count - 1, 1)), "zorder": 2 + place / count}
+
+
+def plain_number(number: float) -> str:
+    """A number for an axis, without an exponent.
+
+    >>> plain_number(50.0), plain_number(0.00002), plain_number(2e6)
+    ('50', '0.00002', '2M')
+    """
+    if number >= 10_000:
+        return short_count(number)
+    return np.format_float_positional(number, precision=6, fractional=False, trim="-")
 
 
 def short_count(number: float) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
-from horosphere.plots.superposition_heads import MARKERS, draw_losses, draw_widths
+from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, log_axis, new_figure, new_panels, style
+from horosphere.plots.superposition_heads import MARKERS, draw_widths
 from horosphere.superposition.published import published
 from horosphere.superposition.results import Rows, Setting, settings
 from horosphere.superposition.theory import strong_exponent, weak_asymptote, weak_exponent
@@ -59,14 +59,14 @@ def draw_loss_against_width(rows: Rows) -> Figure | None:
         title: settings(rows, n=10240, gamma=gamma)
         for title, gamma in (("weak: γ = 0.1", 0.1), ("strong: γ = -1", -1.0))
     }
-    regimes = {title: found for title, found in regimes.items() if found}
+    regimes = {title: regime for title, regime in regimes.items() if regime}
     if not regimes:
         return None
     known = published("fig1")
     with style():
         figure, panels = new_panels(4.4, len(regimes))
-        for axes, (title, found) in zip(panels, regimes.items(), strict=True):
-            for i, setting in enumerate(found):
+        for axes, (title, regime) in zip(panels, regimes.items(), strict=True):
+            for i, setting in enumerate(regime):
                 _power_law(axes, setting, i, setting.law)
                 name = {"power:1.2": "power(1.2)", "exponential:400": "exponential(400)"}.get(setting.law, setting.law)
                 for series, points in known.items():
@@ -79,14 +79,14 @@ def draw_loss_against_width(rows: Rows) -> Figure | None:
 
 def draw_represented(rows: Rows) -> Figure | None:
     """Figure 3a: the fraction of represented features against γ, a series a width; frequencies ∝ 1/i."""
-    found = settings(rows, n=1000, law="power:1", density=1.0)
-    if len({s.gamma for s in found}) < 3:
+    chosen = settings(rows, n=1000, law="power:1", density=1.0)
+    if len({s.gamma for s in chosen}) < 3:
         return None
-    found.sort(key=lambda s: s.gamma)
+    chosen.sort(key=lambda s: s.gamma)
     with style():
         figure, axes = new_figure(4.4)
-        for i, m in enumerate(found[0].widths):
-            at = [(s.gamma, s.represented[:, list(s.widths).index(m)].mean()) for s in found if m in s.widths]
+        for i, m in enumerate(chosen[0].widths):
+            at = [(s.gamma, s.represented[:, list(s.widths).index(m)].mean()) for s in chosen if m in s.widths]
             axes.plot(
                 *np.array(at).T, MARKERS[i] + "-", color=BRANCHES[i], markersize=5, linewidth=1.2, label=f"m = {m}"
             )
@@ -99,13 +99,13 @@ def draw_represented(rows: Rows) -> Figure | None:
 
 def draw_weak_exponents(rows: Rows) -> Figure | None:
     """Figure 5b: α_m against the skew of frequencies in the weak regime. Beside it the theory for this n, and α - 1."""
-    found = [s for s in settings(rows, n=1000, density=1.0) if s.gamma > 0 and s.alpha > 1]
-    if len({s.alpha for s in found}) < 3:
+    chosen = [s for s in settings(rows, n=1000, density=1.0) if s.gamma > 0 and s.alpha > 1]
+    if len({s.alpha for s in chosen}) < 3:
         return None
     with style():
         figure, axes = new_figure(4.4)
-        _exponents(axes, found, "fig5b")
-        widths = found[0].widths.tolist()
+        _exponents(axes, chosen, "fig5b")
+        widths = chosen[0].widths.tolist()
         alphas = np.linspace(1.05, 2, 20)
         axes.plot(
             alphas,
@@ -122,12 +122,12 @@ def draw_weak_exponents(rows: Rows) -> Figure | None:
 
 def draw_strong_exponents(rows: Rows) -> Figure | None:
     """Figure 6e: α_m against the skew of frequencies in the strong regime."""
-    found = [s for s in settings(rows, n=1000, density=1.0) if s.gamma < -0.2]
-    if len({s.alpha for s in found}) < 3:
+    chosen = [s for s in settings(rows, n=1000, density=1.0) if s.gamma < -0.2]
+    if len({s.alpha for s in chosen}) < 3:
         return None
     with style():
         figure, axes = new_figure(4.4)
-        _exponents(axes, found, "fig6e")
+        _exponents(axes, chosen, "fig6e")
         alphas = np.linspace(0, 2, 41)
         axes.plot(
             alphas, [strong_exponent(a) for a in alphas], color=INK, linewidth=1.4, label="theory: 1, then 2(α - 1)"
@@ -139,14 +139,14 @@ def draw_strong_exponents(rows: Rows) -> Figure | None:
 
 def draw_density(rows: Rows) -> Figure | None:
     """Figures 7a and 7b: loss against the mean number of active features at m = 63, and against width at γ = -5/9."""
-    found = settings(rows, n=1000, law="power:1")
-    if len({s.density for s in found}) < 3:
+    chosen = settings(rows, n=1000, law="power:1")
+    if len({s.density for s in chosen}) < 3:
         return None
     with style():
         figure, panels = new_panels(4.4, 2)
-        gammas = sorted({s.gamma for s in found})
+        gammas = sorted({s.gamma for s in chosen})
         for i, gamma in enumerate(gammas):
-            here = sorted((s for s in found if s.gamma == gamma and 63 in s.widths), key=lambda s: s.density)
+            here = sorted((s for s in chosen if s.gamma == gamma and 63 in s.widths), key=lambda s: s.density)
             at = np.array([(s.density, s.losses[:, list(s.widths).index(63)].mean()) for s in here])
             panels[0].plot(
                 *at.T,
@@ -160,9 +160,9 @@ def draw_density(rows: Rows) -> Figure | None:
                 if abs(float(series) - gamma) < 5e-3:
                     _published(panels[0], points, i)
         panels[0].set(xlabel="mean number of active features")
-        draw_losses(panels[0])
+        log_axis(panels[0], "y")
         _finish_panel(panels[0], "m = 63; hollow: published", "loss")
-        here = sorted((s for s in found if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
+        here = sorted((s for s in chosen if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
         for i, setting in enumerate(here):
             _power_law(panels[1], setting, i, f"E = {setting.density:.3g}")
             for density, points in zip(PUBLISHED_DENSITIES, published("fig7b").values(), strict=True):
@@ -179,11 +179,11 @@ def draw_density(rows: Rows) -> Figure | None:
 
 def draw_phases(rows: Rows) -> Figure | None:
     """The phase diagram: α_m, and the fraction of represented features at the largest width, over skew and γ."""
-    found = settings(rows, n=1000, density=1.0)
-    alphas, gammas = sorted({s.alpha for s in found if s.alpha == s.alpha}), sorted({s.gamma for s in found})
+    chosen = settings(rows, n=1000, density=1.0)
+    alphas, gammas = sorted({s.alpha for s in chosen if s.alpha == s.alpha}), sorted({s.gamma for s in chosen})
     if len(alphas) < 4 or len(gammas) < 4:
         return None
-    at = {(s.alpha, s.gamma): s for s in found}
+    at = {(s.alpha, s.gamma): s for s in chosen}
     views: tuple[tuple[str, Callable[[Setting], float], tuple[float, float]], ...] = (
         ("α_m", lambda s: s.fit.exponent, (0, 2)),
         ("features with |W_i| > ½, widest model", lambda s: float(s.represented[:, -1].mean()), (0, 1)),
@@ -229,11 +229,11 @@ FIGURES: dict[str, Callable[[Rows], Figure | None]] = {
 }
 
 
-def _exponents(axes: Axes, found: list[Setting], name: str) -> None:
+def _exponents(axes: Axes, chosen: list[Setting], name: str) -> None:
     """α_m with its interval against α, a series a γ; the published ones hollow."""
     known = published(name)
-    for i, gamma in enumerate(sorted({s.gamma for s in found})):
-        here = sorted((s for s in found if s.gamma == gamma), key=lambda s: s.alpha)
+    for i, gamma in enumerate(sorted({s.gamma for s in chosen})):
+        here = sorted((s for s in chosen if s.gamma == gamma), key=lambda s: s.alpha)
         x, y = np.array([s.alpha for s in here]), np.array([s.fit.exponent for s in here])
         error = np.abs(np.array([[s.fit.low, s.fit.high] for s in here]).T - y)
         axes.errorbar(

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from horosphere.errors import UserError
-from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, new_figure, new_panels, style
+from horosphere.plots.style import (
+    BRANCHES,
+    INK,
+    MUTED,
+    QUIET,
+    SHADE,
+    finish,
+    log_axis,
+    new_figure,
+    new_panels,
+    overlaid,
+    short_count,
+    style,
+)
 from horosphere.superposition.fits import SURE, WidthFit
 from horosphere.superposition.heads import HeadGeometry
 from horosphere.superposition.published import published
@@ -64,7 +77,7 @@ def draw_width_fit(fit: WidthFit, path: str | Path | None = None) -> Figure:
     return finish(figure, path)
 
 
-def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
+def draw_overlaps(heads: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
     """Mean square overlap of heads against their dimensions.
 
     Dots are full for heads as they are, half without the mean, hollow also without the top components. In grey:
@@ -82,14 +95,14 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
             linewidths=0,
             label="published heads",
         )
-        for i, (name, head) in enumerate(found.items()):
+        for i, (name, head) in enumerate(heads.items()):
             color = BRANCHES[i % len(BRANCHES)]
             forms = ((head.raw, "full"), (head.centred, "left"), (head.trimmed, "none"))
             axes.plot([head.dims] * 3, [overlap.mean_square for overlap, _ in forms], color=color, linewidth=1)
             for overlap, fill in forms:
                 label = f"{name}   {overlap.times_isotropic:.3g} times isotropic" if fill == "full" else None
                 axes.plot(head.dims, overlap.mean_square, "o", color=color, fillstyle=fill, markersize=8, label=label)
-        widths = np.concatenate([others["m"], [head.dims for head in found.values()]])
+        widths = np.concatenate([others["m"], [head.dims for head in heads.values()]])
         m = np.array([widths.min() / 1.15, widths.max() * 1.15])
         axes.plot(m, 1 / m, color=MUTED, linestyle=":", linewidth=1.4, label="isotropic, 1/m")
         draw_widths(axes, widths)
@@ -104,11 +117,11 @@ def draw_overlaps(found: Mapping[str, HeadGeometry], path: str | Path | None = N
     return finish(figure, path)
 
 
-def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
+def draw_norms(heads: Mapping[str, HeadGeometry], path: str | Path | None = None) -> Figure:
     """Norms of a head's rows by how often their token occurs: mean ± standard deviation of each tenth of the tokens."""
     with style():
         figure, axes = new_figure(4.2)
-        for i, (name, head) in enumerate(found.items()):
+        for i, (name, head) in enumerate(heads.items()):
             if head.by_frequency is None:
                 raise UserError(f"{name}: norms by frequency need counts of its tokens")
             bins = head.by_frequency.bins
@@ -122,7 +135,8 @@ def draw_norms(found: Mapping[str, HeadGeometry], path: str | Path | None = None
                 color=BRANCHES[i % 9],
                 label=label,
             )
-        axes.set(xscale="log", xlabel="how often the token occurs", ylabel="norm of its row")
+        log_axis(axes, "x", short_count)
+        axes.set(xlabel="how often the token occurs", ylabel="norm of its row")
         axes.grid()
         axes.legend(labelcolor=INK)
     return finish(figure, path)
@@ -146,15 +160,15 @@ def draw_width_study(study: WidthStudy, path: str | Path | None = None) -> Figur
                     study.widths,
                     mean,
                     spread,
-                    fmt=MARKERS[i] + "-",
-                    color=BRANCHES[i],
+                    fmt=MARKERS[i] + ("-", "--")[i % 2],
+                    color=BRANCHES[SHADE * i % len(BRANCHES)],
                     markersize=6,
-                    linewidth=1.4,
                     label=model,
+                    **overlaid(i, len(study.models)),
                 )
             draw_widths(axes, np.array(study.widths, float))
             axes.set(ylabel=label)
-            axes.legend(labelcolor=INK)
+            axes.legend(labelcolor=INK, handlelength=5)
     return finish(figure, path)
 
 
@@ -162,18 +176,8 @@ def draw_widths(axes: Axes, widths: np.ndarray) -> None:
     """Logarithmic axes with plain numbers; widths at powers of two."""
     powers = 2.0 ** np.arange(np.floor(np.log2(widths.min())), np.ceil(np.log2(widths.max())) + 1)
     inside = powers[(powers >= widths.min() / 1.2) & (powers <= widths.max() * 1.2)]
-    axes.set(xscale="log", xlabel="width m")
+    log_axis(axes, "x")
     axes.set_xticks(inside if len(inside) > 1 else np.unique(widths))
-    axes.set_xticks([], minor=True)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    draw_losses(axes)
+    axes.set(xlabel="width m")
+    log_axis(axes, "y")
     axes.grid()
-
-
-def draw_losses(axes: Axes) -> None:
-    """A logarithmic y-axis with plain numbers."""
-    axes.set(yscale="log")
-    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    axes.yaxis.set_minor_formatter(
-        lambda y, _: f"{y:g}" if f"{y:.0e}"[0] in "25" else ""
-    )  # where a picture spans less than two decades

@@ -96,10 +96,10 @@ class Setting:
         return law_exponent(self.law)
 
 
-def setting_rows(found: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
+def setting_rows(fitted: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of a table: how loss falls with width in each setting."""
     rows = []
-    for s in found:
+    for s in fitted:
         kind = f"{s.law}, E = {s.density:g}, γ = {s.gamma:.3g}"
         kind += ", b = 0" * (s.bias == "zero") + f", {s.readout}" * (s.readout != "dot")
         between = "" if math.isnan(s.fit.low) else f"{s.fit.low:.2f} … {s.fit.high:.2f}"

@@ -68,12 +68,12 @@ def test_train_says_what_came_out_and_where_it_is(run):
         "train", "llama-tiny", *TINY, "sample_every=4", "--out", "llama", "lr=1e-3"
     )  # a setting behind the options too
     assert code == 0
-    found = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
-    assert found["model"] == f"llama-tiny, {load('llama')[0].num_parameters():,} parameters"
-    assert re.fullmatch(r"[\d,]+ tokens to learn, [\d,]+ to judge", found["text"])
-    assert found["next"] == 'horosphere generate llama "Once upon"'
-    assert found["bits/byte"] == f"{lines('llama')[-1]['eval_bits_per_byte']:.4f}"
-    assert found["written"] == "llama/"
+    summary = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in out.splitlines())
+    assert summary["model"] == f"llama-tiny, {load('llama')[0].num_parameters():,} parameters"
+    assert re.fullmatch(r"[\d,]+ tokens to learn, [\d,]+ to judge", summary["text"])
+    assert summary["next"] == 'horosphere generate llama "Once upon"'
+    assert summary["bits/byte"] == f"{lines('llama')[-1]['eval_bits_per_byte']:.4f}"
+    assert summary["written"] == "llama/"
     assert "step 2: loss" in err
     assert Run.open("llama").about.recipe["engine"]["lr"] == 1e-3
 

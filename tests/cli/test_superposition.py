@@ -243,7 +243,7 @@ def subcommands(parser):
 
 def test_two_models_of_one_name_are_two(run, monkeypatch):
     drawn = []
-    monkeypatch.setattr("horosphere.plots.superposition_heads.draw_overlaps", lambda found, path: drawn.extend(found))
+    monkeypatch.setattr("horosphere.plots.superposition_heads.draw_overlaps", lambda heads, path: drawn.extend(heads))
     for folder in ("a/run", "b/run"):
         Path(folder).mkdir(parents=True)
         Path(folder, "config.json").write_text(

@@ -67,16 +67,16 @@ def texts(axes):
 
 
 def test_radius_against_frequency():
-    found = radius()
-    figure = draw_token_radius({"helm": found, "twin": radius(1, sign=1)}, LABELS)
+    tokens = radius()
+    figure = draw_token_radius({"helm": tokens, "twin": radius(1, sign=1)}, LABELS)
     one, other = figure.axes
     assert one.get_xscale() == "log"
-    assert f"{found.correlation:+.2f}" in one.get_title(loc="left")
-    assert found.correlation < 0 < radius(1, sign=1).correlation
+    assert f"{tokens.correlation:+.2f}" in one.get_title(loc="left")
+    assert tokens.correlation < 0 < radius(1, sign=1).correlation
     points = one.collections[0].get_offsets()
-    np.testing.assert_allclose(np.asarray(points), np.stack([found.counts, found.radius], 1))
+    np.testing.assert_allclose(np.asarray(points), np.stack([tokens.counts, tokens.radius], 1))
     means = one.lines[0].get_xydata()[:, 1]
-    np.testing.assert_allclose(means, [b.mean for b in found.bins])
+    np.testing.assert_allclose(means, [b.mean for b in tokens.bins])
     named = texts(one)
     assert LABELS[-1][1:] in named  # the nearest to the origin
     assert len(named) <= 2 * language.NAMED
@@ -108,9 +108,9 @@ def test_experts_go_from_hollow_to_full():
     axes = draw_curvatures(CURVATURES).axes[0]
     dots = axes.collections
     starts, ends = dots[::2], dots[1::2]
-    for found, mark in ((starts, "start"), (ends, "learned")):
+    for dots, mark in ((starts, "start"), (ends, "learned")):
         np.testing.assert_allclose(
-            [d.get_offsets()[0][0] for d in found], [c for layer in CURVATURES for c in getattr(layer, mark).tolist()]
+            [d.get_offsets()[0][0] for d in dots], [c for layer in CURVATURES for c in getattr(layer, mark).tolist()]
         )
     assert all(tuple(d.get_facecolor()[0]) == to_rgba(language.PAPER) for d in starts)
     assert not any(tuple(d.get_facecolor()[0]) == to_rgba(language.PAPER) for d in ends)

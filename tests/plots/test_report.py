@@ -68,6 +68,15 @@ def test_number_columns_are_right_aligned_and_the_best_row_stands_out(report):
     assert re.findall("<tr class=best><td>(.*?)</td>", html) == ["lorentz"]
 
 
+def test_columns_without_names_have_no_head():
+    report = Report("one")
+    report.made_with({"command": "horosphere compare tree.tsv", "versions": {"torch": "2.11"}})
+    html = report.html()
+    assert "<thead>" not in html
+    assert "<tr><td>command</td><td>horosphere compare tree.tsv</td></tr>" in html
+    assert "<tr><td>torch</td>" in html
+
+
 def test_a_row_of_another_length_is_named(report):
     with pytest.raises(UserError, match="2 cells for 1 columns"):
         report.table(["one"], [["1", "2"]])

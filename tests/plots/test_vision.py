@@ -59,8 +59,8 @@ class Conv(nn.Conv2d):
         super().__init__(3, 8, 4, 4)
 
     def features(self, x):
-        found = self(x)
-        return found, found.mean((2, 3))
+        features = self(x)
+        return features, features.mean((2, 3))
 
 
 def mapper(**changes):

@@ -167,9 +167,9 @@ def test_lines_fit_a_terminal_and_mark_the_best():
 
 
 def test_what_is_kept_is_what_was_said(tmp_path):
-    found = twins(HELM_D=[1.9, 1.91])
-    found.save(tmp_path)
+    results = twins(HELM_D=[1.9, 1.91])
+    results.save(tmp_path)
     kept = json.loads((tmp_path / RESULTS).read_text())
-    assert kept["verdict"] == found.verdict()
-    assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in found.rows]
-    assert kept["rows"][0]["scores"] == found.rows[0].scores
+    assert kept["verdict"] == results.verdict()
+    assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in results.rows]
+    assert kept["rows"][0]["scores"] == results.rows[0].scores

@@ -113,8 +113,8 @@ def test_the_shorter_side_has_the_size():
 def test_heaps_are_not_learned_from_and_boxes_turn_with_their_masks():
     masks = np.zeros((2, 4, 6), dtype=bool)
     masks[0, 1:3, 0:2] = masks[1, :, 4:] = True
-    found = Instances(masks, np.array([1, 2]), np.array([False, True]))
-    _, kept = flipped(np.zeros((4, 6, 3), dtype=np.uint8), found, True)
+    objects = Instances(masks, np.array([1, 2]), np.array([False, True]))
+    _, kept = flipped(np.zeros((4, 6, 3), dtype=np.uint8), objects, True)
     assert kept.boxes.tolist() == [[4, 1, 6, 3]]
     assert kept.labels.tolist() == [1]
 
@@ -132,11 +132,11 @@ def test_instances_come_apart_as_they_were_put_together():
             )
         )
     images, targets = separated(collate_instances(rows))
-    for image, target, (before, found) in zip(images, targets, rows, strict=True):
+    for image, target, (before, objects) in zip(images, targets, rows, strict=True):
         np.testing.assert_array_equal((image * 255).round().permute(1, 2, 0), before)
-        np.testing.assert_array_equal(target["masks"].bool(), found.masks)
-        assert target["labels"].tolist() == found.labels.tolist()
-        assert target["boxes"].tolist() == found.boxes.tolist()
+        np.testing.assert_array_equal(target["masks"].bool(), objects.masks)
+        assert target["labels"].tolist() == objects.labels.tolist()
+        assert target["boxes"].tolist() == objects.boxes.tolist()
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Oracle(nn.Module):
 
 def test_miou_and_accuracy_are_those_counted_by_hand(data):
     pictures = open_semantic(data["semantic"], ignore=9)
-    found = evaluate_semantic(Oracle(), pictures, 32, World())
+    score = evaluate_semantic(Oracle(), pictures, 32, World())
     counts = np.zeros((3, 3))
     for number in range(len(pictures.valid)):
         image, mask = pictures.valid.read(number)
@@ -163,9 +163,9 @@ def test_miou_and_accuracy_are_those_counted_by_hand(data):
                 counts[truth, answer] += ((mask == truth) & (guess == answer)).sum()
     assert counts.sum() == 6 * 31 * 40  # the void row is in none of them
     iou = counts.diagonal() / (counts.sum(0) + counts.sum(1) - counts.diagonal())
-    assert list(found.by_class.values()) == pytest.approx(iou, abs=1e-6)
-    assert found.miou == pytest.approx(iou.mean(), abs=1e-6)
-    assert found.accuracy == pytest.approx(counts.diagonal().sum() / counts.sum(), abs=1e-6)
+    assert list(score.by_class.values()) == pytest.approx(iou, abs=1e-6)
+    assert score.miou == pytest.approx(iou.mean(), abs=1e-6)
+    assert score.accuracy == pytest.approx(counts.diagonal().sum() / counts.sum(), abs=1e-6)
 
 
 def test_classes_that_never_occur_do_not_lower_the_mean(data):
@@ -231,8 +231,8 @@ def test_heaps_of_instances_need_not_be_found(tmp_path):
         def forward(self, images):
             return [{name: value[:2] for name, value in super().forward(images)[0].items()}]
 
-    found = evaluate_instances(WithoutHeaps(pictures), pictures, torch.device("cpu"))
-    assert found["mask_ap"] == pytest.approx(1.0)
+    score = evaluate_instances(WithoutHeaps(pictures), pictures, torch.device("cpu"))
+    assert score["mask_ap"] == pytest.approx(1.0)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -249,9 +249,9 @@ def test_squares_and_circles_are_learned(data, tmp_path):
         "width=16",
         "dims=16,16,16,16",
     )
-    found = run_tiny(tiny("semantic", data["semantic"], *settings), tmp_path / "run").evaluation
-    assert found["miou"] > 0.6  # all ground: 0.27; every shape found, but all taken for one kind: 0.52
-    assert found["accuracy"] > 0.85  # all ground: 0.81
+    score = run_tiny(tiny("semantic", data["semantic"], *settings), tmp_path / "run").evaluation
+    assert score["miou"] > 0.6  # all ground: 0.27; every shape found, but all taken for one kind: 0.52
+    assert score["accuracy"] > 0.85  # all ground: 0.81
 
 
 def test_objects_are_learned_by_mask_rcnn(data, tmp_path):
@@ -267,11 +267,11 @@ def test_objects_are_learned_by_mask_rcnn(data, tmp_path):
         "lr=1e-2",
     )
     run = tmp_path / "run"
-    found = run_tiny(tiny("instances", data["instances"], *settings), run).evaluation
+    score = run_tiny(tiny("instances", data["instances"], *settings), run).evaluation
     losses = [line["loss"] for line in lines(run) if "loss" in line]
     assert np.mean(losses[-6:]) < 0.6 * np.mean(losses[:6])
-    assert found["box_ap50"] > 0.3
-    assert found["mask_ap50"] > 0.3
+    assert score["box_ap50"] > 0.3
+    assert score["mask_ap50"] > 0.3
 
 
 class NothingNew(TorchDispatchMode):

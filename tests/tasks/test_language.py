@@ -163,26 +163,26 @@ def stream(count):
 def test_validation_is_the_mean_cost_of_every_token(recipe):
     model, _ = untrained(recipe())
     tokens = stream(100)
-    found = validate(model, tokens, 16, World())
+    score = validate(model, tokens, 16, World())
     nats = 0.0
     with torch.no_grad():
         for window, counted in windows_in_order(tokens, 16, 1):
             inputs = packed_inputs(window[:, :-1], packed_positions(window[:, :-1], 0))
             nats += F.cross_entropy(model(**inputs).logits[counted], window[:, 1:][counted], reduction="sum").item()
-    assert found.tokens == 99
-    assert found.nats == pytest.approx(nats, rel=1e-5)
-    assert found.bits_per_byte == pytest.approx(nats / math.log(2) / 300, rel=1e-5)
+    assert score.tokens == 99
+    assert score.nats == pytest.approx(nats, rel=1e-5)
+    assert score.bits_per_byte == pytest.approx(nats / math.log(2) / 300, rel=1e-5)
 
 
 def test_a_limit_scores_windows_of_the_whole_text_and_counts_bytes_in_proportion(recipe):
     model, _ = untrained(recipe())
     tokens = stream(1000)
-    found = validate(model, tokens, 16, World(), limit=10)
-    assert found.tokens == 160
-    assert found.bytes == round(3000 * 160 / 999)
+    score = validate(model, tokens, 16, World(), limit=10)
+    assert score.tokens == 160
+    assert score.bytes == round(3000 * 160 / 999)
     drawn = Windows(tokens, 16, 10, seed=0).batch(0)
     expected = [validate(model, replace(tokens, tokens=row.numpy()), 16, World()).nats for row in drawn]
-    assert found.nats == pytest.approx(sum(expected), rel=1e-5)
+    assert score.nats == pytest.approx(sum(expected), rel=1e-5)
     assert validate(model, tokens, 16, World(), limit=10**6).tokens == 999
 
 
@@ -385,9 +385,9 @@ def test_tokens_of_any_text(run, tmp_path):
     _, tokenizer = load(run)
     path = tmp_path / "other.txt"
     path.write_text("größer\fmore", encoding="utf-8")
-    found = text_tokens(str(path), tokenizer)
-    assert found.tokens.tolist() == [0, *tokenizer("größer")["input_ids"], 0, *tokenizer("more")["input_ids"]]
-    assert (found.text_bytes, found.documents) == (12, 2)
+    text = text_tokens(str(path), tokenizer)
+    assert text.tokens.tolist() == [0, *tokenizer("größer")["input_ids"], 0, *tokenizer("more")["input_ids"]]
+    assert (text.text_bytes, text.documents) == (12, 2)
 
 
 # -- under the instruments --------------------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def test_evaluation_counts_every_picture_once(data, monkeypatch):
     monkeypatch.setattr(module, "EVAL_ROWS", 5)  # which does not divide 13
     torch.manual_seed(0)
     model = Normed(4).eval()
-    found = evaluate_pictures(model, images, 8, Augmentation(crop="shift"), World())
+    measured = evaluate_pictures(model, images, 8, Augmentation(crop="shift"), World())
     logits, truth = model(normalise(images.valid.pictures.pixels[:13])), torch.from_numpy(images.valid.labels)
     scores = hierarchy_scores(logits.argmax(1), truth, images.tree)
     expected = {
@@ -269,7 +269,7 @@ def test_evaluation_counts_every_picture_once(data, monkeypatch):
     }
     apart = class_distances(torch.stack([logits[truth == k].mean(0) for k in range(4)]), images.tree)
     distances = {"parent": apart.parent / apart.stranger, "sibling": apart.sibling / apart.stranger}
-    assert found == pytest.approx({**expected, "tree_error": scores.tree_error, **distances}, rel=1e-5)
+    assert measured == pytest.approx({**expected, "tree_error": scores.tree_error, **distances}, rel=1e-5)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -277,18 +277,18 @@ def test_evaluation_counts_every_picture_once(data, monkeypatch):
 
 def test_a_run_learns_and_says_so(data, tmp_path):
     steps = ("steps=50", "batch=16", "mixup=0", "cutmix=0", "eval_every=none", "drop_path=0", "ema=0.8")
-    found = run_tiny(small(data, *steps), tmp_path / "run").evaluation
-    assert found["top1"] > 0.9
-    assert found["coarse"] >= found["top1"]
-    assert found["tree_error"] < 0.4
-    assert 0 < found["parent"] < found["sibling"]
-    assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error", "parent", "sibling"}
+    scores = run_tiny(small(data, *steps), tmp_path / "run").evaluation
+    assert scores["top1"] > 0.9
+    assert scores["coarse"] >= scores["top1"]
+    assert scores["tree_error"] < 0.4
+    assert 0 < scores["parent"] < scores["sibling"]
+    assert set(scores) == {"loss", "top1", "top5", "coarse", "tree_error", "parent", "sibling"}
 
 
 def test_many_classes_are_not_compared_with_each_other(data, monkeypatch):
     monkeypatch.setattr(module, "PLACED", 3)
-    found = evaluate_pictures(Normed(4).eval(), small(data).task.open_data(), 8, Augmentation(crop="shift"), World())
-    assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error"}
+    scores = evaluate_pictures(Normed(4).eval(), small(data).task.open_data(), 8, Augmentation(crop="shift"), World())
+    assert set(scores) == {"loss", "top1", "top5", "coarse", "tree_error"}
 
 
 def test_a_class_without_pictures_has_no_place(data):
@@ -297,8 +297,8 @@ def test_a_class_without_pictures_has_no_place(data):
     images = replace(
         images, valid=replace(images.valid, numbers=images.valid.numbers[seen], labels=images.valid.labels[seen])
     )
-    found = evaluate_pictures(Normed(4).eval(), images, 8, Augmentation(crop="shift"), World())
-    assert set(found) == {"loss", "top1", "top5", "coarse", "tree_error"}
+    scores = evaluate_pictures(Normed(4).eval(), images, 8, Augmentation(crop="shift"), World())
+    assert set(scores) == {"loss", "top1", "top5", "coarse", "tree_error"}
 
 
 def test_buffers_are_averaged_and_resumed_too(data, tmp_path, monkeypatch):

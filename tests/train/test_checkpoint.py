@@ -66,8 +66,8 @@ def write(folder, model, optimizer, step=10, keep=2, **notes):
 
 def bits(model, optimizer):
     """Everything a checkpoint holds, as it is now."""
-    found = {**model_tensors(model), **{f"optimizer.{k}": v for k, v in optimizer_tensors(model, optimizer).items()}}
-    return {name: t.detach().clone() for name, t in found.items()}
+    tensors = {**model_tensors(model), **{f"optimizer.{k}": v for k, v in optimizer_tensors(model, optimizer).items()}}
+    return {name: t.detach().clone() for name, t in tensors.items()}
 
 
 def assert_same_bits(a, b):

@@ -141,6 +141,6 @@ def test_several_processes_take_a_kind_of_device(monkeypatch):
 
 def test_norms_are_lengths_and_show_what_is_not_finite():
     tensors = [torch.tensor([3.0, 4.0]), None, torch.tensor([[float("nan")]]), torch.tensor([float("inf"), 1.0])]
-    found = norms(tensors, World())
-    assert found[:2].tolist() == [5.0, 0.0]
-    assert found.isfinite().tolist() == [True, True, False, False]
+    lengths = norms(tensors, World())
+    assert lengths[:2].tolist() == [5.0, 0.0]
+    assert lengths.isfinite().tolist() == [True, True, False, False]

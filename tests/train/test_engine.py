@@ -39,10 +39,10 @@ def quiet(folder, resume=False):
 
 
 def weights(folder, step=7):
-    found = {}
+    tensors = {}
     for file in sorted((Path(folder) / f"checkpoints/step-{step:08d}").glob("*.safetensors")):
-        found |= load_file(file)
-    return found
+        tensors |= load_file(file)
+    return tensors
 
 
 def assert_same_run(a, b, step=7):

@@ -155,9 +155,9 @@ def train(
 
 def lines(folder):
     """The numbers of metrics.jsonl without what the clock decides"""
-    found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    logged = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
     clock = ("seconds", "_per_second")
-    return [{k: v for k, v in line.items() if not k.endswith(clock)} for line in found if "sample" not in line]
+    return [{k: v for k, v in line.items() if not k.endswith(clock)} for line in logged if "sample" not in line]
 
 
 def kill_while_saving(file):
