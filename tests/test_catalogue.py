@@ -155,7 +155,6 @@ PLUGIN = Plugin(
     models=(
         Model(
             "heavy-embedding", "gravity", "horosphere.models.node_embedding:NodeEmbedding", "A heavy embedding",
-            configure="horosphere.models.node_embedding:node_embedding_config",
             settings="horosphere.models.node_embedding:NodeEmbeddingConfig",
             geometries=("lorentz", "euclidean"),
         ),
