@@ -15,24 +15,22 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Lorentz, Poincare
+from horosphere.geometry import Lorentz, Manifold, Poincare
 from horosphere.nn import Linear
 from horosphere.optim import RiemannianAdam
 
 Job = Callable[[], Any]
 REACH = {"exp0": 1.0, "log0": 1.0, "pairwise": 1.15, "mean": 1.2, "midpoint": 1.2, "linear": 1.15, "adam": 2.0}  # goals
-ROWS, WIDTH, PAIRS, SET = (
-    16384,
-    64,
-    512,
-    (64, 256, 512),
-)  # points and their width, sides of the matrix of pairs, sets of wide points
+ROWS, WIDTH = 16384, 64  # points and their width
+PAIRS = 512  # sides of the matrix of pairs
+SET = (64, 256, 512)  # sets of wide points
 TABLE = (10_000, 64)  # points an optimizer moves
 
 
@@ -54,6 +52,10 @@ def stepped(make: Callable[[list[Tensor]], torch.optim.Optimizer], table: Tensor
     p = parameter(table.clone())
     p.grad = 1e-3 * torch.randn_like(p)
     return make([p]).step
+
+
+def adam(manifold: Manifold, parameters: list[Tensor]) -> RiemannianAdam:
+    return RiemannianAdam([{"params": parameters, "manifold": manifold}])
 
 
 def jobs(device: str) -> dict[str, dict[str, Job]]:
@@ -86,7 +88,7 @@ def jobs(device: str) -> dict[str, dict[str, Job]]:
         columns["mean"][name] = trained(m.midpoint, sets)
         columns["midpoint"][name] = trained(m.midpoint, sets, weights)
         columns["linear"][name] = trained(Linear(512, 512, m).to(device), wide)
-        columns["adam"][name] = stepped(lambda p, m=m: RiemannianAdam([{"params": p, "manifold": m}]), table)  # type: ignore[misc]
+        columns["adam"][name] = stepped(partial(adam, m), table)
     if importlib.util.find_spec("geoopt"):
         _geoopt(columns, x, a, b, sets, weights, wide, table)
     if importlib.util.find_spec("hypll"):

@@ -263,7 +263,7 @@ def rand_augment(images: Tensor, draws: np.ndarray, strength: float) -> Tensor:
 def _operations(m: float, height: int, width: int) -> list[Callable[[Tensor, int], Tensor]]:
     """RandAugment's operations at a share m of their ranges. Each takes pictures and a sign, its direction."""
     require("torchvision")
-    from torchvision.transforms.v2 import InterpolationMode  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    from torchvision.transforms.v2 import InterpolationMode
     from torchvision.transforms.v2 import functional as T
 
     look: dict[str, Any] = {"interpolation": InterpolationMode.BILINEAR, "fill": [round(255 * c) for c in MEAN]}

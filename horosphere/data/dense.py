@@ -345,10 +345,10 @@ def coco_masks() -> Any:
     3
     """
     try:
-        from pycocotools import mask  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        from pycocotools import mask
     except ImportError:
         try:
-            from faster_coco_eval.core import mask  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
+            from faster_coco_eval.core import mask
         except ImportError:
             raise UserError(
                 "COCO's masks and its average precision need a package: pip install pycocotools (or faster-coco-eval)"

@@ -163,9 +163,9 @@ class HelmBlock(GradientCheckpointingLayer):
         self.mlp: nn.Module
         if config.n_routed_experts and layer >= config.first_k_dense_replace:
             experts = (config.n_routed_experts, config.num_experts_per_tok, config.n_shared_experts)
-            spread = tuple(config.expert_spread) if config.expert_curvature == "mixture" else None
-            gate = {"form": config.gate, "scale": config.routed_scaling_factor}
-            self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)  # type: ignore[arg-type]
+            spread: Any = tuple(config.expert_spread) if config.expert_curvature == "mixture" else None
+            gate: Any = {"form": config.gate, "scale": config.routed_scaling_factor}
+            self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)
         else:
             self.mlp = SwiGLU(dim, config.intermediate_size, manifold)
 
@@ -311,7 +311,8 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
     def __init__(self, config: HelmConfig):
         super().__init__(config)
         self.model = HelmModel(config)
-        self.lm_head = TokenHead(config.hidden_size, config.vocab_size, self.model.manifold, config.head)  # type: ignore[arg-type]
+        form: Any = config.head
+        self.lm_head = TokenHead(config.hidden_size, config.vocab_size, self.model.manifold, form)
         self.post_init()
 
     def forward(

@@ -38,8 +38,8 @@ def write(
     Further options are those of `generate`: a streamer, for example.
     """
     device = next(model.parameters()).device
-    start = [model.config.bos_token_id, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]  # type: ignore[union-attr]
-    ids = torch.tensor([start], device=device)
+    words = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([[model.config.bos_token_id, *words]], device=device)  # type: ignore[union-attr]
     choice = {"do_sample": False} if greedy else {"do_sample": True, "temperature": temperature, "top_k": top_k}
     with torch.no_grad(), hushed():
         out = model.generate(  # type: ignore[operator]

@@ -31,6 +31,7 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         layers = (self.gate_proj, self.up_proj)
         if fused(x, self.manifold):
-            return self.down_proj(kernels.gate(side_by_side(x, layers), None, self.manifold.c))  # type: ignore[arg-type]
+            joint = side_by_side(x, layers)
+            return self.down_proj(kernels.gate(joint, None, self.manifold.c))  # type: ignore[arg-type]
         gate, up = (layer(x) for layer in layers)
         return self.down_proj(self.manifold.slots.reading(F.silu(gate) * up))

@@ -200,7 +200,7 @@ def _plan(sampler: Sampler, first: int, steps: int, size: int) -> Plan:
 
 
 @compiled
-def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
+def _sort(n, rows, starts, features, values):
     """A plan whose rows are sorted by their first feature, those with no other feature first.
 
     So rows that use the same row of G follow each other.
@@ -240,7 +240,7 @@ def _sort(n, rows, starts, features, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _train(state, plan, steps, total):  # type: ignore[no-untyped-def]
+def _train(state, plan, steps, total):
     """Steps of one run. Returns `total` with their losses a sample added one by one, so no block changes the sum."""
     W, b = state.W, state.b
     dW, db = np.empty_like(W), np.empty_like(b)
@@ -258,7 +258,7 @@ def _train(state, plan, steps, total):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _room(W, most):  # type: ignore[no-untyped-def]
+def _room(W, most):
     """Room for up to `most` distinct features, padded with zeros: products go four by four, rows of W by vectors."""
     D, deep, wide = _up(most, 4), _up(W.shape[0], 4), _up(W.shape[0], 16)
     tile = _tile(W, 0)
@@ -279,7 +279,7 @@ def _room(W, most):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _tile(W, D):  # type: ignore[no-untyped-def]
+def _tile(W, D):
     """Features in a tile: as many as fit into TILE_BYTES with D rows.
 
     It depends on the step only, not on the block: sums must not depend on where a block began.
@@ -289,7 +289,7 @@ def _tile(W, D):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _gradient(W, b, batch, sign, dW, db, room):  # type: ignore[no-untyped-def]
+def _gradient(W, b, batch, sign, dW, db, room):
     """Loss a sample, and its gradients into dW (m, n), db (n,)."""
     m, n = W.shape
     starts, values, distinct, size = batch.starts, batch.values, batch.distinct, batch.size
@@ -350,7 +350,7 @@ def _gradient(W, b, batch, sign, dW, db, room):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _live(W, b, batch):  # type: ignore[no-untyped-def]
+def _live(W, b, batch):
     """Features that some sample may switch on, max|h|·|W_i| + b_i > 0 with |h| <= Σ x_k |W_k|, and their number"""
     starts, local, values, distinct = batch.starts, batch.local, batch.values, batch.distinct
     zero, norm = W.dtype.type(0), np.zeros(W.shape[1], W.dtype)
@@ -374,7 +374,7 @@ def _live(W, b, batch):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _outputs(G, b, batch, C, db, scratch):  # type: ignore[no-untyped-def]
+def _outputs(G, b, batch, C, db, scratch):
     """R = ReLU(X G + b) row by row: C += Xᵀ R, db += Σ R; returns Σ R²."""
     starts, local, values = batch.starts, batch.local, batch.values
     zero = G.dtype.type(0)
@@ -437,7 +437,7 @@ def _outputs(G, b, batch, C, db, scratch):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _targets(G, b, batch, place, low, width, C, db):  # type: ignore[no-untyped-def]
+def _targets(G, b, batch, place, low, width, C, db):
     """The part of the targets that are not zero: C -= Xᵀ X·1[R > 0], db likewise; returns -2 Σ X R."""
     starts, local, values, distinct = batch.starts, batch.local, batch.values, batch.distinct
     total = 0.0
@@ -457,7 +457,7 @@ def _targets(G, b, batch, place, low, width, C, db):  # type: ignore[no-untyped-
 
 
 @compiled
-def _product(A, B, out):  # type: ignore[no-untyped-def]
+def _product(A, B, out):
     """out = A B.   (P, >= Q), (Q, w) -> (P, w), P and Q multiples of four
 
     Sixteen factors are in registers, vectors run along w.
@@ -481,7 +481,7 @@ def _product(A, B, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
+def _add_dots(A, B, out):
     """out += A Bᵀ.   (P, w), (Q, w) -> (P, >= Q), P and Q multiples of four
 
     Sixteen sums are in registers, vectors run along w.
@@ -506,7 +506,7 @@ def _add_dots(A, B, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _count(C):  # type: ignore[no-untyped-def]
+def _count(C):
     """How many entries are not zero, counted row by row in the array's own type, which makes it a vector loop"""
     total, one, zero = 0.0, C.dtype.type(1), C.dtype.type(0)
     for d in range(C.shape[0]):
@@ -518,7 +518,7 @@ def _count(C):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _sparse_products(C, WD, rows, dWD, d_rows):  # type: ignore[no-untyped-def]
+def _sparse_products(C, WD, rows, dWD, d_rows):
     """dWD += C rows and d_rows += Cᵀ WD over what is not zero in C, four entries at a time, vectors along m."""
     index = np.empty(C.shape[1] + 1, np.int32)
     for d in range(C.shape[0]):
@@ -547,7 +547,7 @@ def _sparse_products(C, WD, rows, dWD, d_rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _decay(W, lr, gamma):  # type: ignore[no-untyped-def]
+def _decay(W, lr, gamma):
     """`toy.decay` of W (m, n), in place"""
     m, n = W.shape
     if gamma >= 0:
@@ -567,7 +567,7 @@ def _decay(W, lr, gamma):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _adam(W, dW, mean, square, lr, step):  # type: ignore[no-untyped-def]
+def _adam(W, dW, mean, square, lr, step):
     """One bias-corrected step of Adam, in place"""
     of = W.dtype.type
     keep1, keep2, new1, new2, epsilon = of(BETA1), of(BETA2), of(1 - BETA1), of(1 - BETA2), of(EPSILON)
@@ -581,5 +581,5 @@ def _adam(W, dW, mean, square, lr, step):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _up(count, multiple):  # type: ignore[no-untyped-def]
+def _up(count, multiple):
     return (count + multiple - 1) // multiple * multiple

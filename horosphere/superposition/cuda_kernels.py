@@ -103,7 +103,7 @@ class Tiling(NamedTuple):
 
 
 @triton.jit
-def _drawn(seed, sample, draw, step):  # type: ignore[no-untyped-def]
+def _drawn(seed, sample, draw, step):
     """The numbers of one draw: 63 random bits, and a value U(0, 2)"""
     none = sample * 0
     w0, w1, w2, _w3 = tl.philox(seed, sample, draw, none + step, none)
@@ -112,7 +112,7 @@ def _drawn(seed, sample, draw, step):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def sample(  # type: ignore[no-untyped-def]
+def sample(
     tables,
     step_ptr,
     samples,
@@ -171,7 +171,7 @@ def sample(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def compact(count_ptr, order_ptr, row_ptr, rows_ptr, widest_ptr, batch, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def compact(count_ptr, order_ptr, row_ptr, rows_ptr, widest_ptr, batch, BLOCK: tl.constexpr):
     """Rows for the samples that have an active feature, in their order; how many, and the most slots that one uses."""
     stream = tl.program_id(0)
     rows = 0
@@ -190,7 +190,7 @@ def compact(count_ptr, order_ptr, row_ptr, rows_ptr, widest_ptr, batch, BLOCK: t
 
 
 @triton.jit
-def bin(  # type: ignore[no-untyped-def]
+def bin(
     index_ptr,
     value_ptr,
     row_ptr,
@@ -230,7 +230,7 @@ def bin(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _encoded(  # type: ignore[no-untyped-def]
+def _encoded(
     index_ptr,
     value_ptr,
     W_ptr,
@@ -255,29 +255,27 @@ def _encoded(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _turned(h, column, SIGN: tl.constexpr):  # type: ignore[no-untyped-def]
+def _turned(h, column, SIGN: tl.constexpr):
     """h J"""
     return tl.where(column == 0, SIGN, 1.0)[None, :] * h
 
 
 @triton.jit
-def _decayed(w, length, rate, gamma):  # type: ignore[no-untyped-def]
+def _decayed(w, length, rate, gamma):
     """γ >= 0: towards zero; γ < 0: rows towards norm 1"""
     change = rate * gamma
     return tl.where(gamma >= 0, (1 - change) * w, w + change * (w - w / tl.maximum(length, TINY)))
 
 
 @triton.jit
-def _adam(w, grad, mean, square, rate, correction1, correction2):  # type: ignore[no-untyped-def]
+def _adam(w, grad, mean, square, rate, correction1, correction2):
     mean = BETA1 * mean + (1 - BETA1) * grad
     square = BETA2 * square + (1 - BETA2) * grad * grad
     return w - rate * (mean / correction1) / (tl.sqrt(square / correction2) + EPS), mean, square
 
 
 @triton.jit
-def _store_step(  # type: ignore[no-untyped-def]
-    weights, place, inside, w, grad, rate, correction1, correction2, COPY: tl.constexpr
-):
+def _store_step(weights, place, inside, w, grad, rate, correction1, correction2, COPY: tl.constexpr):
     """Adam's step from the decayed w; where COPY, also as the products read it"""
     mean = tl.load(weights.W_mean + place, mask=inside, other=0.0)
     square = tl.load(weights.W_square + place, mask=inside, other=0.0)
@@ -293,7 +291,7 @@ def _store_step(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def to_samples(  # type: ignore[no-untyped-def]
+def to_samples(
     stream_ptr,
     samples,
     W_ptr,
@@ -356,7 +354,7 @@ def to_samples(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def to_features(  # type: ignore[no-untyped-def]
+def to_features(
     stream_ptr,
     rows_ptr,
     entries,
@@ -464,7 +462,7 @@ def to_features(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["stream", "capacity"])
-def encode(  # type: ignore[no-untyped-def]
+def encode(
     samples,
     W_ptr,
     H_ptr,
@@ -495,7 +493,7 @@ def encode(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["stream", "tiles"])
-def outputs(  # type: ignore[no-untyped-def]
+def outputs(
     H_ptr,
     W_ptr,
     b_ptr,
@@ -535,7 +533,7 @@ def outputs(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["stream", "capacity"])
-def scatter(  # type: ignore[no-untyped-def]
+def scatter(
     entries, G_ptr, seen_ptr, stream, batch, capacity, SHAPE: tl.constexpr, BINS: tl.constexpr, ENTRIES: tl.constexpr
 ):
     """δ of the active entries into G. The values there before are kept for db and the loss. No two entries meet."""
@@ -554,7 +552,7 @@ def scatter(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["stream", "capacity"])
-def finish(  # type: ignore[no-untyped-def]
+def finish(
     rows_ptr,
     entries,
     products,

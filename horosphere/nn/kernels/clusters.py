@@ -29,14 +29,14 @@ STAGES = 1  # loads under way: with more, several chunks need more shared memory
 
 
 @triton.jit
-def _unit(x, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unit(x, SHORTEST: tl.constexpr):
     """x / max(|x|, shortest) by rows, and 1 / max(|x|, shortest)"""
     inverse = tl.rsqrt(tl.maximum(tl.sum(x * x, 1), SHORTEST * SHORTEST))
     return x * inverse[:, None], inverse
 
 
 @triton.jit
-def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):
     """The gradient of `_unit`, but for the factor `inverse`."""
     # shorter vectors are scaled, not turned
     along = tl.where(inverse * SHORTEST < 0.999999, tl.sum(grad * unit, 1), 0.0)
@@ -44,7 +44,7 @@ def _unit_backward(grad, unit, inverse, SHORTEST: tl.constexpr):  # type: ignore
 
 
 @triton.jit
-def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):
     """Whether patch n of a window lies in the cell of centre m, cells being those of adaptive pooling."""
     y, x, row, column = n // WIDE, n % WIDE, m // SIDE, m % SIDE
     down = (y >= row * TALL // SIDE) & (y < ((row + 1) * TALL + SIDE - 1) // SIDE) & (y < rows)
@@ -53,7 +53,7 @@ def _inside(n, m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: t
 
 
 @triton.jit
-def _cell(m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _cell(m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):
     """How many patches on the map lie in the cell of centre m."""
     row, column = m // SIDE, m % SIDE
     tall = tl.minimum(((row + 1) * TALL + SIDE - 1) // SIDE, rows) - row * TALL // SIDE
@@ -62,14 +62,14 @@ def _cell(m, rows, columns, TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.con
 
 
 @triton.jit
-def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _program(HEADS: tl.constexpr, WINDOWS: tl.constexpr):
     """Which image, window and head this is."""
     i = tl.program_id(0)
     return (i // (HEADS * WINDOWS * WINDOWS)).to(tl.int64), i // HEADS % (WINDOWS * WINDOWS), i % HEADS
 
 
 @triton.jit
-def _on_map(  # type: ignore[no-untyped-def]
+def _on_map(
     window, DOWN: tl.constexpr, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr
 ):
     """How many rows and columns of a window are on the map; the last windows may reach beyond it."""
@@ -79,13 +79,13 @@ def _on_map(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _place(n, window, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _place(n, window, ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr):
     """Where patch n of a window lies in a map. With SIDE for TALL and WIDE: where its centre lies among all centres."""
     return (window // WINDOWS * TALL + n // WIDE) * ACROSS + window % WINDOWS * WIDE + n % WIDE
 
 
 @triton.jit
-def _patches(  # type: ignore[no-untyped-def]
+def _patches(
     k, window, rows, columns,
     ACROSS: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +95,7 @@ def _patches(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):
     """Rows of a head, 0 where there are none.   (N, W).   STRIDE: numbers from one place to the next."""
     at = ptr + place[:, None] * STRIDE + d[None, :]
     if ALL and WIDTH == W:
@@ -104,7 +104,7 @@ def _load(ptr, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.
 
 
 @triton.jit
-def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):  # type: ignore[no-untyped-def]
+def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W: tl.constexpr, ALL: tl.constexpr):
     """Write what `_load` would read."""
     at = ptr + place[:, None] * STRIDE + d[None, :]
     if ALL and WIDTH == W:
@@ -114,7 +114,7 @@ def _store(ptr, x, place, here, d, STRIDE: tl.constexpr, WIDTH: tl.constexpr, W:
 
 
 @triton.jit
-def _means(  # type: ignore[no-untyped-def]
+def _means(
     joint_ptr, window, rows, columns, share,
     ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr, TALL: tl.constexpr,
     WIDE: tl.constexpr, SIDE: tl.constexpr, CHUNKS: tl.constexpr, N: tl.constexpr, M: tl.constexpr, W: tl.constexpr,
@@ -140,7 +140,7 @@ def _means(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _assignment(  # type: ignore[no-untyped-def]
+def _assignment(
     f, unit_c, scale, bias_ptr, n, m, here, exists,
     BIASED: tl.constexpr, EVEN: tl.constexpr, M: tl.constexpr, SHORTEST: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
@@ -165,7 +165,7 @@ def _assignment(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _clusters_forward(  # type: ignore[no-untyped-def]
+def _clusters_forward(
     joint_ptr, scale_ptr, bias_ptr, out_ptr, means_ptr, BIASED: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
     TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,
@@ -224,7 +224,7 @@ def _clusters_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _clusters_backward(  # type: ignore[no-untyped-def]
+def _clusters_backward(
     joint_ptr, scale_ptr, bias_ptr, grad_ptr, dmeans_ptr, djoint_ptr, dscale_ptr, dlogits_ptr, BIASED: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WINDOWS: tl.constexpr,
     TALL: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, SHORTEST: tl.constexpr,

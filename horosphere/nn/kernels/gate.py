@@ -14,7 +14,7 @@ from horosphere.nn.once import once
 
 
 @triton.jit
-def _gate_forward(joint_ptr, factor_ptr, out_ptr, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gate_forward(joint_ptr, factor_ptr, out_ptr, n, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
     """A program a row. joint: gate and up side by side (rows, 2n). FACTOR: whether rows have a factor s."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
@@ -30,7 +30,7 @@ def _gate_forward(joint_ptr, factor_ptr, out_ptr, n, FACTOR: tl.constexpr, C: tl
 
 
 @triton.jit
-def _gate_backward(  # type: ignore[no-untyped-def]
+def _gate_backward(
     joint_ptr, factor_ptr, grad_ptr, djoint_ptr, dfactor_ptr, n,
     FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

@@ -15,7 +15,7 @@ from horosphere.nn.once import once
 
 
 @triton.jit
-def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):
     """The factor that brings a point onto its rounded time (`LorentzSlots.heads`). r2: |x|²; dtype: of the result."""
     rounded = (scale * time).to(dtype).to(tl.float32) / scale
     fit = tl.sqrt(tl.maximum((rounded * rounded - 1.0 / C) / tl.maximum(r2, 1e-30), 0.0))
@@ -23,7 +23,7 @@ def _fitted(time, r2, scale, C: tl.constexpr, dtype: tl.constexpr):  # type: ign
 
 
 @triton.jit
-def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Slots START … START + WIDTH of all heads as fp32, 0 in the slot of the time.
 
     at: where each head begins; head: their numbers, of which H exist. Whole aligned pieces: loads are wide.
@@ -34,7 +34,7 @@ def _columns(ptr, at, head, H: tl.constexpr, START: tl.constexpr, WIDTH: tl.cons
 
 
 @triton.jit
-def _turn(  # type: ignore[no-untyped-def]
+def _turn(
     u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, out_ptr, out_at,
     head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SIGN: tl.constexpr, FIT: tl.constexpr,
     C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
@@ -71,7 +71,7 @@ def _turn(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _turn_back(  # type: ignore[no-untyped-def]
+def _turn_back(
     u_ptr, at, cos_ptr, sin_ptr, angle_at, scale, grad_ptr, grad_at, du_ptr,
     head, H: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SIGN: tl.constexpr,
     C: tl.constexpr, STILL_BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
@@ -111,7 +111,7 @@ def _turn_back(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _heads_forward(  # type: ignore[no-untyped-def]
+def _heads_forward(
     u_ptr, cos_ptr, sin_ptr, scale_ptr, out_ptr, angles,
     H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr,
     SIGN: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr,
@@ -132,7 +132,7 @@ def _heads_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _heads_backward(  # type: ignore[no-untyped-def]
+def _heads_backward(
     u_ptr, cos_ptr, sin_ptr, scale_ptr, grad_ptr, du_ptr, dscale_ptr, angles,
     length, grad_batch, grad_token, grad_head,
     H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, SCALE: tl.constexpr,
@@ -245,7 +245,7 @@ def heads(
 
 
 @triton.jit
-def _queries_keys_values_forward(  # type: ignore[no-untyped-def]
+def _queries_keys_values_forward(
     u_ptr, cos_ptr, sin_ptr, scale_ptr, q_ptr, k_ptr, v_ptr, angles,
     H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr, FIT: tl.constexpr,
     C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, TURNED_BLOCK: tl.constexpr,
@@ -271,7 +271,7 @@ def _queries_keys_values_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _queries_keys_values_backward(  # type: ignore[no-untyped-def]
+def _queries_keys_values_backward(
     u_ptr, cos_ptr, sin_ptr, scale_ptr, dq_ptr, dk_ptr, dv_ptr, du_ptr, dscale_ptr, angles,
     length, q_batch, q_token, q_head, k_batch, k_token, k_head, v_batch, v_token, v_head,
     H: tl.constexpr, N: tl.constexpr, STILL: tl.constexpr, HALF_TURNED: tl.constexpr,
@@ -374,7 +374,7 @@ def queries_keys_values(
 
 
 @triton.jit
-def _keys_values_forward(  # type: ignore[no-untyped-def]
+def _keys_values_forward(
     kv_ptr, key_ptr, k_ptr, v_ptr,
     H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, FIT: tl.constexpr, C: tl.constexpr,
     HEADS: tl.constexpr, NOPE_BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
@@ -408,7 +408,7 @@ def _keys_values_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _keys_values_backward(  # type: ignore[no-untyped-def]
+def _keys_values_backward(
     kv_ptr, key_ptr, dk_ptr, dv_ptr, dkv_ptr, dkey_ptr,
     length, k_batch, k_token, k_head, v_batch, v_token, v_head,
     H: tl.constexpr, NOPE: tl.constexpr, ROPE: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr,
@@ -500,7 +500,7 @@ def keys_values(kv: Tensor, key: Tensor, nope: int, c: float) -> tuple[Tensor, T
 
 
 @triton.jit
-def _centre_forward(  # type: ignore[no-untyped-def]
+def _centre_forward(
     z_ptr, out_ptr, length, batch_stride, token_stride, head_stride,
     H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -516,7 +516,7 @@ def _centre_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _centre_backward(  # type: ignore[no-untyped-def]
+def _centre_backward(
     z_ptr, grad_ptr, dz_ptr, length, batch_stride, token_stride, head_stride,
     H: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

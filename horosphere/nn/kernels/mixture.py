@@ -14,7 +14,7 @@ from horosphere.nn.once import once
 
 
 @triton.jit
-def _mixed(  # type: ignore[no-untyped-def]
+def _mixed(
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, token, i, tokens, n,
     ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +50,7 @@ def _mixed(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _mixture_forward(  # type: ignore[no-untyped-def]
+def _mixture_forward(
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, out_ptr, tokens, n,
     ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr,
     C: tl.constexpr, BLOCK: tl.constexpr,
@@ -67,7 +67,7 @@ def _mixture_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _mixture_backward(  # type: ignore[no-untyped-def]
+def _mixture_backward(
     y_ptr, place_ptr, weight_ptr, factor_ptr, shared_ptr, shared_factor_ptr, grad_ptr,
     dy_ptr, dweight_ptr, dfactor_ptr, dshared_ptr, dshared_factor_ptr, tokens, n,
     ACTIVE: tl.constexpr, SHARED: tl.constexpr, FACTOR: tl.constexpr, SCALE: tl.constexpr,

@@ -23,7 +23,7 @@ from horosphere.nn.once import once
 
 
 @triton.jit
-def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
     """A program a row of x. weight: γ (n)."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
@@ -36,7 +36,7 @@ def _norm_forward(x_ptr, weight_ptr, out_ptr, n, C: tl.constexpr, EPS: tl.conste
 
 
 @triton.jit
-def _norm_backward(  # type: ignore[no-untyped-def]
+def _norm_backward(
     x_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dweight_ptr, rows, n,
     FORK: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -118,7 +118,7 @@ def norm(x: Tensor, weight: Tensor, c: float, eps: float) -> tuple[Tensor, Tenso
 
 
 @triton.jit
-def _joined(xx, yy, xy, w, C: tl.constexpr):  # type: ignore[no-untyped-def]
+def _joined(xx, yy, xy, w, C: tl.constexpr):
     """Times of x and y, -c<z, z> of z = x + w·y without a difference of large squares, and its floor.
 
     xx, yy, xy: |x|², |y|², x·y.
@@ -128,7 +128,7 @@ def _joined(xx, yy, xy, w, C: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
     """A program a row of x and y. w: one number. SCALE: s."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
@@ -141,7 +141,7 @@ def _residual_forward(x_ptr, y_ptr, w_ptr, out_ptr, n, SCALE: tl.constexpr, C: t
 
 
 @triton.jit
-def _residual_backward(  # type: ignore[no-untyped-def]
+def _residual_backward(
     x_ptr, y_ptr, w_ptr, grad_ptr, dx_ptr, dy_ptr, dw_ptr, n, SCALE: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """The gradient of `_residual_forward`, from grad, that of its output. dw: one number a row."""
@@ -213,13 +213,13 @@ def residual(x: Tensor, y: Tensor, w: Tensor, scale: float, c: float) -> Tensor:
 
 
 @triton.jit
-def _add(a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8):  # type: ignore[no-untyped-def]
+def _add(a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8):
     """Nine sums at once, for `tl.reduce`."""
     return a0 + b0, a1 + b1, a2 + b2, a3 + b3, a4 + b4, a5 + b5, a6 + b6, a7 + b7, a8 + b8
 
 
 @triton.jit
-def _residual_norm_forward(  # type: ignore[no-untyped-def]
+def _residual_norm_forward(
     x_ptr, y_ptr, w_ptr, weight_ptr, joined_ptr, out_ptr, n,
     SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -242,7 +242,7 @@ def _residual_norm_forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _residual_norm_backward(  # type: ignore[no-untyped-def]
+def _residual_norm_backward(
     x_ptr, y_ptr, w_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dw_ptr, dweight_ptr, rows, n,
     SCALE: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
