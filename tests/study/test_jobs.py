@@ -40,10 +40,22 @@ def test_a_job_is_a_command_that_can_be_given_twice(tmp_path):
     assert job.command == ["train", "helm-mice-tiny", "seed=1", "--out", str(tmp_path / "run"), "--continue", "--quiet"]
 
 
+# a job that does not end before another has begun, or a minute is over: a busy machine takes its time
+TOGETHER = """
+import sys, time
+from pathlib import Path
+folder, begin = Path(sys.argv[1]), time.time()
+folder.with_suffix(".begun").touch()
+while len(list(folder.parent.glob("*.begun"))) < 2 and time.time() < begin + 60:
+    time.sleep(0.01)
+time.sleep(0.15)
+folder.write_text(f"{begin} {time.time()}")
+"""
+
+
 def test_at_most_so_many_at_once_and_all_in_the_end(tmp_path, fake):
-    script = "import sys, time; t = time.time(); time.sleep(0.15); open(sys.argv[1], 'w').write(f'{t} {time.time()}')"
     shown = []
-    quietly([fake(str(i), script) for i in range(5)], update=lambda done, note: shown.append(done))
+    quietly([fake(str(i), TOGETHER) for i in range(5)], update=lambda done, note: shown.append(done))
     spans = [tuple(map(float, (tmp_path / str(i)).read_text().split())) for i in range(5)]
     assert max(sum(a <= begin < b for a, b in spans) for begin, _ in spans) == 2
     assert shown[-1] == 20
@@ -142,3 +154,10 @@ def test_settings_of_executors():
     assert executor("here:jobs=2", 3).at_once == 2
     slurm = executor("slurm:partition=gpu,gpus=2,minutes=90")
     assert (slurm.partition, slurm.gpus, slurm.minutes) == ("gpu", 2, 90)
+
+
+def test_jobs_of_a_cluster_train_on_what_they_are_given_whatever_this_machine_has():
+    """A study may be started where there is no GPU."""
+    assert executor("here").device("cuda:1") == "cuda:1"
+    assert executor("slurm:gpus=1").device("cpu") == executor("ray:gpus=2").device("cpu") == "cuda"
+    assert executor("ray").device("cuda") == "cpu"
