@@ -1,7 +1,7 @@
 """Tree embeddings: Horosphere beside gensim's PoincareModel, in one run, judged by one ruler.
 
-    python benchmarks/embedding.py --trees ../shared/data/trees        # mammals and nouns against gensim, on the CPU
-    python benchmarks/embedding.py --trees ... --long --device cuda    # nouns to the end, beside published figures
+    python benchmarks/embedding.py --trees trees/                      # mammals and nouns against gensim, on the CPU
+    python benchmarks/embedding.py --trees trees/ --long --device cuda # nouns to the end, beside published figures
 
 Both see the transitive closure in the same dimension, and `horosphere.measure.reconstruction` ranks both. Mammals have
 the same number of epochs. Nouns have about the same time, in which gensim finishes two epochs. An epoch is every

@@ -83,7 +83,8 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     task.check_study(study.options, data)
     engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data))
     seeds = range(engine.seed, engine.seed + study.seeds)
-    jobs = {(seed, name): _job(study, name, seed, engine.steps, device) for seed in seeds for name in study.words}
+    there = executor.device(device)
+    jobs = {(seed, name): _job(study, name, seed, engine.steps, there) for seed in seeds for name in study.words}
     if overwrite:
         for job in jobs.values():
             if (job.folder / RUN).is_file():

@@ -55,6 +55,10 @@ class Executor:
         """How many to submit before the first has ended."""
         return self.jobs
 
+    def device(self, here: str) -> str:
+        """The device of jobs, where this process has chosen `here`."""
+        return here
+
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         """Begin jobs: words behind `horosphere`."""
         raise NotImplementedError
@@ -137,13 +141,22 @@ class Here(Executor):
 
 
 @dataclass(frozen=True)
-class Ray(Executor):
+class Cluster(Executor):
+    """Whose machines may have other devices than this one."""
+
+    gpus: Natural = 0  # of a job
+
+    def device(self, here: str) -> str:
+        return "cuda" if self.gpus else "cpu"
+
+
+@dataclass(frozen=True)
+class Ray(Cluster):
     """A cluster that is there already, by its address, or one of this machine alone."""
 
     address: str | None = None  # of a cluster: "auto", "ray://head:10001"; none: Ray starts itself here
     jobs: Count = 64  # at once; Ray waits for cores and GPUs to be free
     cpus: Count = 1  # of a job
-    gpus: Natural = 0  # of a job
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
         require("ray")
@@ -178,14 +191,13 @@ class Ray(Executor):
 
 
 @dataclass(frozen=True)
-class Slurm(Executor):
+class Slurm(Cluster):
     """One job array, by submitit. Jobs that a node lost are submitted again."""
 
     partition: str | None = None
     account: str | None = None
     minutes: Count = 240  # at most, of a job
     cpus: Count = 2  # of a job
-    gpus: Natural = 0  # of a job
     memory: Count = 16  # GB of a job
     jobs: Count = 64  # of the array at once
     cluster: str = "slurm"  # "local": processes of this machine, to try it out

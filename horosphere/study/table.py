@@ -65,7 +65,7 @@ class Results:
                 row.name,
                 f"{row.parameters:,}",
                 *(metric.cell(row.scores[metric.name]) for metric in shown),
-                f"{row.step_ms:.3g}",
+                f"{row.step_ms:.3g}" if row.step_ms < 1000 else f"{row.step_ms:,.0f}",
                 f"{median(row.seconds):.1f} s",
             ]
             for row in self.rows

@@ -32,9 +32,9 @@ def sweep_in_parts(
     if options.overwrite and not rows:
         shutil.rmtree(out / PARTS, ignore_errors=True)  # of another grid, perhaps
     parts = {number: members for number in range(1, count + 1) if (members := part_of(runs, number, count))}
-    jobs = []
+    jobs, there = [], executor.device(options.device)
     for number, members in parts.items():
-        command = ("superposition", "sweep", *words, "--part", f"{number}/{count}", "--device", options.device)
+        command = ("superposition", "sweep", *words, "--part", f"{number}/{count}", "--device", there)
         folder, steps = out / PARTS / f"{number}-of-{count}", len(members) * schedule.steps
         if not all(index in rows for index in members):
             jobs.append(Job(f"part {number}", command, folder, steps, _done(schedule.steps)))

@@ -141,7 +141,7 @@ def study_widths(
             f"num_attention_heads={width // head_dim}",
             f"intermediate_size={INNER * width}",
         )
-        chosen = (*plan.settings, *sizes, f"geometry={geometry}", f"seed={seed}", "--device", device)
+        chosen = (*plan.settings, *sizes, f"geometry={geometry}", f"seed={seed}", "--device", executor.device(device))
         folder = out / f"{name.lower()}-{width}-{seed}"
         if overwrite and (folder / RUN).is_file():
             shutil.rmtree(folder)

@@ -1,6 +1,7 @@
 """The table and the verdict say what the numbers say, and no more."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -150,6 +151,11 @@ def test_cells_are_mean_and_standard_deviation():
     heads, cells = results([tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], (PRECISION, RANK, detail)).cells()
     assert heads == ["geometry", "parameters", "mAP ↑", "mean rank ↓", "ms/step", "time"]
     assert cells[0] == ["lorentz", "1,000", "0.900 ± 0.010", "2.00 ± 0.10", "3.14", "1.3 s"]
+
+
+def test_slow_steps_are_whole_milliseconds():
+    slow = replace(row("lorentz", {"map": [0.9]}), step_ms=12345.6)
+    assert results([slow], (PRECISION,), 1).cells()[1][0][-2] == "12,346"
 
 
 def test_one_seed_has_no_spread():
