@@ -1,10 +1,11 @@
-"""Every export of a room has a runnable example in its docstring, and every example holds."""
+"""Every export of a room has a runnable example in its docstring. Every example holds, and all Python of the guides."""
 
 import doctest
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ ROOMS = ["horosphere.geometry", "horosphere.nn", "horosphere.optim"]  # whose cl
 MORE = ["horosphere.data", "horosphere.measure", "horosphere.evaluate"]  # whose functions have one
 # what cannot be shown without a trained model or files
 WITHOUT = {"horosphere.evaluate.evaluate_task", "horosphere.evaluate.harness"}
+GUIDES = sorted(Path(__file__).parents[1].joinpath("docs").glob("*.md"))
+# a block of Python, and the comment above it that says what it would need: no reader of the page sees that
+BLOCK = re.compile(r"^(?P<skipped><!-- not run: .+ -->\n)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def exports():
@@ -62,3 +66,22 @@ def test_examples_hold(module):
     except ImportError as error:
         pytest.skip(f"it needs {error.name}")
     assert doctest.testmod(imported).failed == 0
+
+
+def blocks(page):
+    """The Python of a page, with empty lines before it: so that a traceback names the page's own lines."""
+    text = page.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        if not block["skipped"]:
+            yield "\n" * text.count("\n", 0, block.start("code")) + block["code"]
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if any(blocks(page))], ids=lambda page: page.stem)
+def test_the_python_of_a_guide_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for code in blocks(page):
+        try:
+            exec(compile(code, str(page), "exec"), names)
+        except ModuleNotFoundError as error:
+            pytest.skip(f"it needs {error.name}")
