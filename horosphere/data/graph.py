@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.files import write_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+LABELS = "labels.json"
 SHOWN = 6  # nodes of a cycle named in the error
 
 
@@ -165,3 +169,20 @@ def _grouped(keys: np.ndarray, values: np.ndarray, n: int) -> tuple[np.ndarray, 
 def _sorted(pairs: np.ndarray, n: int) -> np.ndarray:
     """Pairs of numbers below n, sorted by the first, then by the second.   (P, 2) -> (P, 2)"""
     return np.stack(np.divmod(np.sort(pairs[:, 0] * n + pairs[:, 1]), n), axis=1)
+
+
+# -- beside points ----------------------------------------------------------------------------------------------------
+
+
+def write_labels(folder: Path, labels: list[str]) -> None:
+    write_whole(folder / LABELS, json.dumps(labels, ensure_ascii=False, indent=0).encode())
+
+
+def read_labels(folder: Path) -> list[str]:
+    try:
+        labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        if not isinstance(labels, list):
+            raise ValueError("it holds no list")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / LABELS}: a damaged file ({one_line(error)}); embed the graph again") from error
+    return [str(label) for label in labels]

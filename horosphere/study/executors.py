@@ -144,6 +144,7 @@ class Here(Executor):
 class Cluster(Executor):
     """Whose machines may have other devices than this one."""
 
+    jobs: Count = 64  # at once, where cores and GPUs are free
     gpus: Natural = 0  # of a job
 
     def device(self, here: str) -> str:
@@ -155,7 +156,6 @@ class Ray(Cluster):
     """A cluster that is there already, by its address, or one of this machine alone."""
 
     address: str | None = None  # of a cluster: "auto", "ray://head:10001"; none: Ray starts itself here
-    jobs: Count = 64  # at once; Ray waits for cores and GPUs to be free
     cpus: Count = 1  # of a job
 
     def submit(self, commands: Sequence[Sequence[str]]) -> list[Handle]:
@@ -199,7 +199,6 @@ class Slurm(Cluster):
     minutes: Count = 240  # at most, of a job
     cpus: Count = 2  # of a job
     memory: Count = 16  # GB of a job
-    jobs: Count = 64  # of the array at once
     cluster: str = "slurm"  # "local": processes of this machine, to try it out
     folder: str = "slurm-jobs"  # where submitit keeps its files; all machines must see it
 

@@ -95,6 +95,14 @@ def part_of(runs: list[Toy], number: int, count: int) -> list[int]:
     return sorted(index for members in list(streams(runs).values())[number - 1 :: count] for index in members)
 
 
+def part_number(text: str) -> tuple[int, int]:
+    """ "2/8" -> 2, 8"""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UserError(f"--part {text}: write K/N, for example 2/8: the second of eight parts")
+    return int(number), int(count)
+
+
 def whole_numbers(option: str, texts: list[str] | None) -> list[int]:
     """Widths as numbers, each once."""
     if wrong := [text for text in texts or [] if not text.isdecimal() or int(text) < 1]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from torch import Tensor, nn
 from horosphere import catalogue
 from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
-from horosphere.errors import UserError, one_line
+from horosphere.data.graph import read_labels, write_labels
+from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
-from horosphere.files import write_whole
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
@@ -30,7 +29,7 @@ from horosphere.train.task import CompareOptions, Task
 
 # learning rate of log c: it moves all points at once, and must not leave before they have found their places
 CURVATURE_PACE = 1e-3
-POINTS, LABELS = "points.safetensors", "labels.json"
+POINTS = "points.safetensors"
 PERFECT = "1 is perfect"
 
 
@@ -114,7 +113,7 @@ class Nodes(Task[NodeData]):
         self.mean_relations = len(data.relations) / len(self.relations.subjects)
 
     def begin(self, folder: Path) -> None:
-        write_whole(folder / LABELS, json.dumps(self.opened.graph.labels, ensure_ascii=False, indent=0).encode())
+        write_labels(folder, self.opened.graph.labels)
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
@@ -156,21 +155,23 @@ class Nodes(Task[NodeData]):
         write_points(cast(NodeEmbedding, network), folder / POINTS)
 
     def rebuild(self, run: Run) -> NodeEmbedding:
-        return NodeEmbedding(len(_labels(run)), self.configuration())
+        return NodeEmbedding(len(read_labels(run.folder)), self.configuration())
 
     def read_export(self, network: nn.Module, folder: Path) -> None:
         read_points(cast(NodeEmbedding, network), folder / POINTS)
 
     def trained(self, network: nn.Module, run: Run) -> Embedded:
         model = cast(NodeEmbedding, network)
-        return Embedded(model.points, _labels(run), model.manifold.requires_grad_(False), self.configuration(), self)
+        return Embedded(
+            model.points, read_labels(run.folder), model.manifold.requires_grad_(False), self.configuration(), self
+        )
 
     # -- for people and studies -------------------------------------------------------------------------------------
 
     def graph_of(self, run: Run) -> tuple[Graph, np.ndarray]:
         """The graph of a run, which must have the same nodes still, and its relations."""
         data = self.open_data()
-        if data.graph.labels != _labels(run):
+        if data.graph.labels != read_labels(run.folder):
             raise UserError(f"{self.data} has other nodes than {run.folder}: give the graph it was trained on")
         return data.graph, data.relations
 
@@ -216,13 +217,3 @@ class Charted:
     graph: Graph
     delta: Delta
     points: dict[str, Embedded]
-
-
-def _labels(run: Run) -> list[str]:
-    try:
-        labels = json.loads((run.folder / LABELS).read_text(encoding="utf-8"))
-        if not isinstance(labels, list):
-            raise ValueError("it holds no list")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{run.folder / LABELS}: a damaged file ({one_line(error)}); embed the graph again") from error
-    return [str(label) for label in labels]

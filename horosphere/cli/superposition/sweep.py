@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.cli import common
-from horosphere.errors import UserError
 
 SHOWN = 24  # rows of a table on a terminal; the rest is in the file
 KEPT = ("sweep.json", "what is done is in {out}, and the same command with --resume goes on")
@@ -47,7 +46,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from horosphere.extras import require
-    from horosphere.superposition.asked import Asked, part_of
+    from horosphere.superposition.asked import Asked, part_number, part_of
     from horosphere.superposition.parts import sweep_in_parts
     from horosphere.superposition.results import RESULTS, setting_rows, settings
     from horosphere.superposition.sweep import SweepOptions, sweep
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     require("plots")
     runs, schedule = Asked(**{name: getattr(args, name) for name in TOLD}).runs()
     if args.part:
-        runs = [runs[index] for index in part_of(runs, *_part(args.part))]
+        runs = [runs[index] for index in part_of(runs, *part_number(args.part))]
     args.out = args.out or str(Path("runs") / f"superposition-{args.grid or common.stem(runs[0].law.replace(':', ''))}")
     options = SweepOptions(
         common.choose_device(args.device),
@@ -84,13 +83,6 @@ def run(args: argparse.Namespace) -> None:
 
     pictures = ", ".join(path.name for path in draw_figures(rows, args.out))
     print(f"{len(rows):,} runs: {Path(args.out) / RESULTS}" + f"; pictures: {pictures}" * bool(pictures))
-
-
-def _part(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise UserError(f"--part {text}: write K/N, for example 2/8: the second of eight parts")
-    return int(number), int(count)
 
 
 def _words(args: argparse.Namespace) -> list[str]:
