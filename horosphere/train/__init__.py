@@ -1,1 +1,1 @@
-"""Training. Imports nothing: `horosphere.train.embed`, `horosphere.train.compare`."""
+"""Training of any task: the engine, checkpoints, several processes. Imports nothing by itself."""
