@@ -250,11 +250,15 @@ def _plugin(point: EntryPoint) -> Plugin:
     """What an entry point names."""
     try:
         plugin = point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a package does when it is imported
         how = "repair or uninstall the package"
         raise UserError(f"the plugin {point.name} cannot be loaded ({one_line(error)}); {how}") from error
     if not isinstance(plugin, Plugin):
         raise UserError(f"the plugin {point.name}: {point.value} is no horosphere.catalogue.Plugin; make it one")
+    for kind, cls in (("tasks", Task), ("models", Model), ("comparisons", Comparison)):
+        entries = getattr(plugin, kind)
+        if not isinstance(entries, tuple) or not all(isinstance(entry, cls) for entry in entries):
+            raise UserError(f"the plugin {point.name}: its {kind} should be a tuple of {cls.__name__}")
     return plugin
 
 

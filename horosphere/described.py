@@ -44,11 +44,15 @@ def describe(reference: str) -> dict[str, Setting]:
     ['least', 'most', 'above', 'below']
     """
     module, _, name = reference.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None, module
-    source = Path(str(spec.origin)).read_text(encoding="utf-8")
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        spec = None
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
     tree = ast.parse(source)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if spec is None or name not in classes:
+        raise UserError(f"{reference}: the catalogue names it, but it is not there; repair or uninstall its package")
     places = {name: f"{module}:{name}" for name in classes}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom):

@@ -1,6 +1,7 @@
 """Files and folders that are there whole, or not at all."""
 
 import fcntl
+import hashlib
 import os
 import socket
 from collections.abc import Iterator
@@ -22,6 +23,17 @@ def write_whole(path: str | Path, content: bytes) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def digest(*parts: bytes | str) -> str:
+    """What data are known by: another one when a part changes.
+
+    >>> digest("a", "b") == digest("ab", "")
+    False
+    """
+    content = [part.encode(errors="surrogateescape") if isinstance(part, str) else part for part in parts]
+    sums = b"".join(hashlib.sha256(part).digest() for part in content)
+    return hashlib.sha256(sums).hexdigest()[:16]
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -111,6 +123,8 @@ def require_new_file(path: str | Path, overwrite: bool = False) -> None:
 def require_new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> None:
     """Overwrites only a folder that holds a file called `mark`: a slip in --out must not cost someone's files."""
     path = Path(path)
+    if path.is_dir() and not any(path.iterdir()):
+        return _require_writable(path)
     _require_new(path, overwrite)
     if path.exists() and not (path / mark).is_file():
         raise UserError(f"{path} holds no {mark}, so --overwrite leaves it alone: choose another --out")

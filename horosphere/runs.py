@@ -58,7 +58,9 @@ class Run:
             if not all(isinstance(section, dict) for section in (*sections, about.facts, about.made_with)):
                 raise TypeError("a part of it is no object")
         except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{folder}: no folder of a run (it has no {RUN}); check the path") from None
+            inside = sorted(file.parent.name for file in folder.glob(f"*/{RUN}"))
+            hint = f"its runs are {', '.join(inside)}" if inside else "check the path"
+            raise UserError(f"{folder}: no folder of a run (it has no {RUN}); {hint}") from None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise UserError(f"{folder / RUN}: a damaged file ({one_line(error)}); train the model again") from error
         if task not in (None, about.task):
@@ -112,6 +114,8 @@ def require_place(folder: Path, resume: bool, overwrite: bool) -> About | None:
         if not (folder / RUN).is_file():
             raise UserError(f"{folder} holds no {RUN}: there is no run to resume; start it without --resume")
         return Run.open(folder).about
+    if (folder / RUN).is_file() and not overwrite:
+        raise UserError(f"{folder} exists already: go on with --resume, choose another --out, or pass --overwrite")
     require_new_folder(folder, overwrite, mark=RUN)
     return None
 

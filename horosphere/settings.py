@@ -35,7 +35,7 @@ class Range:
         if self.above == 0:
             return "must be positive" + (" and finite" if self.below == math.inf else f" and below {self.below:g}")
         if math.isfinite(self.least) and (math.isfinite(self.most) or math.isfinite(self.below)):
-            end = f"just below {self.below:g}" if self.below < self.most else f"{self.most:g}"
+            end = f"just below {self.below:,.12g}" if self.below < self.most else f"{self.most:,.12g}"
             return f"goes from {self.least:g} to {end}"
         return f"must be at least {self.least:g}"
 

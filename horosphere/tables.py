@@ -1,7 +1,7 @@
 """Tables in plain text: they fit a terminal and a log."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 # how a cell of a column of numbers begins
 NUMBER = re.compile(r"[-+−±<>≈~]?\s*[\d.]|[-–—]?$|nan|-?inf", re.IGNORECASE)
@@ -11,10 +11,10 @@ def is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
     return bool(rows) and all(NUMBER.match(str(row[column])) for row in rows)
 
 
-def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> list[str]:
-    """Columns just wide enough, those of numbers to the right, the row `best` marked; without heads all to the left.
+def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]], best: Collection[int] = ()) -> list[str]:
+    """Columns just wide enough, those of numbers to the right, the rows `best` marked; without heads all to the left.
 
-    >>> print("\\n".join(table_lines(["model", "top-1"], [["a", "0.5"], ["b", "12.5"]], best=1)))
+    >>> print("\\n".join(table_lines(["model", "top-1"], [["a", "0.5"], ["b", "12.5"]], best=[1])))
     model  top-1
     a        0.5
     b       12.5   <- best
@@ -27,6 +27,5 @@ def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]], best: int |
         "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
         for line in lines
     ]
-    if best is not None:
-        text[best + bool(heads)] += "   <- best"
-    return [line.rstrip() for line in text]
+    marked = [line + "   <- best" * (place - bool(heads) in best) for place, line in enumerate(text)]
+    return [line.rstrip() for line in marked]

@@ -225,9 +225,19 @@ def test_two_plugins_do_not_share_a_name(install):
         ("import no_such_package", "the plugin broken cannot be loaded (No module named 'no_such_package')"),
         ("", "the plugin broken cannot be loaded (module 'broken' has no attribute 'PLUGIN')"),
         ("PLUGIN = {}", "broken:PLUGIN is no horosphere.catalogue.Plugin"),
+        ("1 / 0", "the plugin broken cannot be loaded (division by zero)"),
+        ("def", "the plugin broken cannot be loaded (invalid syntax"),
+        (f'{HEAD}PLUGIN = Plugin(tasks=Task("a", "b:C", "", ""))', "its tasks should be a tuple of Task"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_named(install, text, said, capsys):
     install("broken", text)
     assert said in refused(catalogue.tasks)
     assert runner(capsys)("list")[::2] == (2, f"horosphere: {refused(catalogue.tasks)}\n")
+
+
+def test_a_class_that_is_not_there_is_named(install):
+    install("empty", f'{HEAD}PLUGIN = Plugin(tasks=(Task("void", "no_such_package.task:Void", "", ""),))')
+    assert "no_such_package.task:Void: the catalogue names it, but it is not there" in refused(
+        lambda: catalogue.owners("anything")
+    )

@@ -25,7 +25,7 @@ def test_the_report_has_the_numbers_of_the_runs(capsys):
     pytest.importorskip("transformers", reason="language models need transformers")
     demo.demo("report.html", False, True)
     out, html = capsys.readouterr().out, Path("report.html").read_text(encoding="utf-8")
-    assert out.count("<- best") == 2
+    assert out.count("<- best") >= 2
     assert out.endswith("report: report.html\n")
     for name in ("lorentz", "euclidean", "HELM-MiCE", "DeepSeek-V3"):
         score = re.search(rf"^{name} +[\d,]+ +([\d.]+)", out, re.MULTILINE)[1]

@@ -44,7 +44,7 @@ def test_every_cell_is_there_in_its_column(table):
 def test_the_best_row_and_no_other_is_marked(table, data):
     heads, rows = table
     best = data.draw(st.integers(0, len(rows) - 1))
-    plain, marked = table_lines(heads, rows), table_lines(heads, rows, best)
+    plain, marked = table_lines(heads, rows), table_lines(heads, rows, [best])
     changed = [place for place, (a, b) in enumerate(zip(plain, marked, strict=True)) if a != b]
     assert changed == [best + 1]
     assert marked[best + 1].split() == [*rows[best], "<-", "best"]

@@ -15,6 +15,7 @@ from horosphere.errors import UserError
 
 # the file of each verb, in the order of the help
 VERBS = ("train", "embed", "compare", "measure", "evaluate", "generate", "explain", "superposition", "listing", "demo")
+STARTED = time.time()
 BROKEN_PIPE = 141  # as a shell has it for a program that SIGPIPE ended
 # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended
 PATIENCE = 5.0
@@ -30,11 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _, args.more = parser.parse_known_args(argv, args)
         if args.more and "settings" not in args:
             parser.error(f"unrecognized arguments: {' '.join(args.more)}")
+        if getattr(args, "overwrite", False) and (getattr(args, "resume", False) or getattr(args, "go_on", False)):
+            raise UserError("--overwrite begins anew, --resume and --continue go on: leave one of them out")
         if "run" in args:
             args.run(args)
         else:
             parser.print_help()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # `>&-` closes it
+            sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough: head, less
         # or Python complains about it once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,5 +80,7 @@ def _complain(text: str) -> None:
 def _kept(args: argparse.Namespace) -> str:
     """What is on the disk after Ctrl-C. A command's `kept`: the file that shows that something is, and what to say."""
     mark, text = getattr(args, "kept", ("", ""))
-    out = Path(getattr(args, "out", None) or "nothing was chosen yet")
-    return text.format(out=out) if text and out.is_dir() and (out / mark).exists() else "nothing was written"
+    file = Path(getattr(args, "out", None) or "nothing was chosen yet") / mark
+    if not text or not file.exists() or (args.overwrite and file.stat().st_mtime < STARTED):
+        return "nothing was written"
+    return text.format(out=args.out) + ", without --overwrite" * args.overwrite

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from horosphere import catalogue
@@ -20,9 +21,21 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"horosphere: {message}; see {self.prog} --help\n")
 
 
+class Formatter(argparse.HelpFormatter):
+    """Names with hyphens stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 def command(commands: Any, name: str, run: Any, summary: str, example: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, epilog=f"example: {example}", allow_abbrev=False
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"example: {example}",
+        allow_abbrev=False,
+        formatter_class=Formatter,
     )
     parser.set_defaults(run=run)
     # as well behind the command
@@ -64,12 +77,18 @@ def executor_options(parser: argparse.ArgumentParser) -> None:
 
 
 def output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
-    parser.add_argument("--out", metavar="PATH", default=default, help=text)
+    parser.add_argument("--out", metavar="PATH", default=default, type=named, help=text)
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
+
+
+def named(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it should be the name of a file or folder; this is empty")
+    return text
 
 
 def positive(text: str) -> int:
@@ -117,6 +136,12 @@ def choose_executor(args: argparse.Namespace) -> Any:
 def settings_of(args: argparse.Namespace, known: Mapping[str, Setting]) -> list[str]:
     """key=value, also of what the parser left over: `--dim 5` is dim=5, `--graph` is graph=true."""
     return [*args.settings, *from_words(args.more, known, catalogue.owners)]
+
+
+def refuse_data(what: str, said: Sequence[str]) -> None:
+    """The data are named already, in front."""
+    if other := [setting for setting in said if setting.partition("=")[0].strip() == "data"]:
+        raise UserError(f"{other[0]}: the data are {what} already; leave one of them out")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

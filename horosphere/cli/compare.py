@@ -19,17 +19,24 @@ def add(commands: Any) -> None:
     summary = "the same data in several geometries: does curvature pay?"
     compare = common.command(commands, "compare", run, summary, example)
     compare.add_argument("what", help=f"a graph: {FORMATS}; {', '.join(_wholes())}: HELM and its twins; or any recipe")
-    common.settings_argument(compare, "of all trainings; `horosphere list RECIPE` shows them")
+    settings = (
+        "of all trainings; `horosphere list RECIPE` shows them. Of a graph: --dim (5), --graph, --on, --geometries"
+    )
+    common.settings_argument(compare, settings)
     common.study_options(compare, 3, "folder of the runs and of report.html (default runs/compare-WHAT)")
 
 
 def run(args: argparse.Namespace) -> None:
+    if {"--resume", "--continue"}.intersection(args.more):
+        raise UserError("--resume: a study that was stopped goes on with the same command; leave it out")
     name, given = _recipe(args.what)
     recipe = read_recipe(name, [*given, *args.settings])
     task = catalogue.task(recipe.get("task"))
     options = describe(task.options) if task.options else {}
     said = common.settings_of(args, {**options, **catalogue.known_settings(recipe)})
     mine = {key: value for key, _, value in (setting.partition("=") for setting in said) if key in options}
+    if given:
+        common.refuse_data(args.what, said)
     settings = [*given, *(setting for setting in said if setting.partition("=")[0] not in options)]
 
     from horosphere.extras import require

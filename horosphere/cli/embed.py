@@ -33,18 +33,18 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.train.recipe import Recipe
 
     known = catalogue.known_settings(read_recipe(RECIPE))
-    settings = [f"data={args.data}", *common.settings_of(args, known)]
+    said = common.settings_of(args, known)
+    common.refuse_data(args.data, said)
+    settings = [f"data={args.data}", *said]
     require("plots")
     config = Recipe.read(RECIPE, settings).task.configuration()
     name = f"{common.stem(args.data)}-{config.geometry.replace(':', '')}-{config.dim}"
     args.out = args.out or str(Path("runs") / name)
-    train_and_tell(args, RECIPE, settings)
-    if common.is_main():
-        draw(Path(args.out))
+    train_and_tell(args, RECIPE, settings, more=draw)
 
 
-def draw(folder: Path) -> None:
-    """The picture of the points on the disk, beside them."""
+def draw(folder: Path) -> list[list[str]]:
+    """The picture of the points on the disk, beside them; rows for people."""
     from horosphere.plots import draw_disk
     from horosphere.runs import Run
 
@@ -53,7 +53,6 @@ def draw(folder: Path) -> None:
     title = f"{common.stem(embedded.task.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
     depth, picture = graph.depth() if graph.directed else None, folder / PICTURE
     draw_disk(embedded.points, embedded.manifold, graph.edges, graph.labels, depth=depth, title=title, path=picture)
-    rows = [["picture", str(picture)]]
-    if curved := ", ".join(f"{c:.3g}" for c in embedded.curvatures()):
-        rows.insert(0, ["curvature", curved + " (learned)" * config.learn_curvature])
-    common.table([], rows)
+    curved = ", ".join(f"{c:.3g}" for c in embedded.curvatures())
+    curvature = [["curvature", curved + " (learned)" * config.learn_curvature]] if curved else []
+    return [*curvature, ["picture", str(picture)]]

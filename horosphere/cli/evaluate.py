@@ -82,9 +82,10 @@ def _perplexity(args: argparse.Namespace) -> None:
     import torch
 
     from horosphere.data.tokens import text_tokens
+    from horosphere.evaluate.text import validate
     from horosphere.models.writing import autocast
     from horosphere.progress import progress
-    from horosphere.tasks.language import load, run_corpus, validate
+    from horosphere.tasks.language import load, run_corpus
     from horosphere.train.distributed import World
 
     device = choose_device(args.device)

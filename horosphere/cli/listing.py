@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 from horosphere import catalogue
@@ -22,6 +23,8 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.name is None:
         return _models(args.task, args.geometry)
+    if args.task or args.geometry:
+        raise UserError(f"--task and --geometry choose among all models; leave them out, or the name {args.name}")
     recipes = dict.fromkeys(recipe_names(), args.name)
     tables: tuple[dict[str, Any], ...] = (catalogue.models(), catalogue.tasks(), catalogue.comparisons(), recipes)
     known = list(dict.fromkeys(name for entries in tables for name in entries))
@@ -42,7 +45,10 @@ def _models(task: str | None, geometry: str | None) -> None:
         raise UserError(f"--geometry {geometry}: no model{whose} exists in it; {choices(geometry, known)}")
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
     table(["model", "task", "geometries", "flat twin", "paper"], rows)
-    print("\nMore about one, its recipe and its settings: horosphere list NAME")
+    named = {"tasks": catalogue.tasks(), "recipes": recipe_names(), "comparisons": catalogue.comparisons()}
+    for what, names in {} if task or geometry else named.items():
+        print("\n" + fill(f"{what}: {', '.join(names)}", 120, break_on_hyphens=False, subsequent_indent="  "))
+    print("\nMore about any of them, and its settings: horosphere list NAME")
 
 
 def _comparison(comparison: catalogue.Comparison) -> None:
@@ -53,7 +59,7 @@ def _comparison(comparison: catalogue.Comparison) -> None:
 def _model(model: catalogue.Model) -> None:
     about = {
         "model": f"{model.title}, {model.paper}" if model.paper else model.title,
-        "task": f"{model.task}: {catalogue.tasks()[model.task].summary}",
+        "task": f"{model.task}: {catalogue.task(model.task).summary}",
         "geometries": ", ".join(model.geometries),
         "flat twin": model.twin,
         "ablations": ", ".join(model.ablations),

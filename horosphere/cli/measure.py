@@ -7,6 +7,8 @@ from typing import Any
 from horosphere.cli.common import command, output, positive, seed_number, table
 from horosphere.errors import UserError
 
+NODES = 1000  # that are sampled of large data
+
 
 def add(commands: Any) -> None:
     summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
@@ -18,16 +20,19 @@ def add(commands: Any) -> None:
     measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     measure.add_argument("--graph", action="store_true", help="an undirected graph: cycles are fine")
     measure.add_argument("--unique", action="store_true", help="drop repeated edges instead of refusing them")
-    nodes = "how many nodes to sample on large data (default 1000)"
-    measure.add_argument("--nodes", metavar="N", type=positive, default=1000, help=nodes)
+    nodes = f"how many nodes to sample on large data (default {NODES})"
+    measure.add_argument("--nodes", metavar="N", type=positive, help=nodes)
     measure.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the sample (default 0)")
     output(measure, None, "a page or a folder of pictures, for tokens")
 
 
 def run(args: argparse.Namespace) -> None:
-    for option, instrument in (("twin", "tokens"), ("out", "tokens")):
-        if getattr(args, option) is not None and args.what != instrument:
-            raise UserError(f"--{option}: {args.what} has no such option; it is for {instrument}")
+    sampling, graphs = ("delta", "distortion", "reconstruction"), ("delta",)
+    owners = {"twin": ("tokens",), "out": ("tokens",), "data": ("tokens", "distortion", "reconstruction")}
+    owners |= {"nodes": sampling, "graph": graphs, "unique": (*graphs, "distortion", "reconstruction")}
+    for option, instruments in owners.items():
+        if getattr(args, option) and args.what not in instruments:
+            raise UserError(f"--{option}: {args.what} has no such option; it is for {', '.join(instruments)}")
     if args.what == "tokens":
         return _tokens(args)
     if args.what == "delta" and not Path(args.path).is_dir():
@@ -35,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
         from horosphere.measure import delta
 
         graph = read_graph(args.path, directed=not args.graph, unique=args.unique)
-        return table([], delta(graph, nodes=args.nodes, seed=args.seed).rows(len(graph)))
+        return table([], delta(graph, nodes=args.nodes or NODES, seed=args.seed).rows(len(graph)))
     table([], _embedding(args))
 
 
@@ -47,7 +52,7 @@ def _embedding(args: argparse.Namespace) -> list[list[str]]:
 
     run = Run.open(args.path, "nodes")
     embedded = run.load()
-    points, manifold, sample = embedded.points, embedded.manifold, {"nodes": args.nodes, "seed": args.seed}
+    points, manifold, sample = embedded.points, embedded.manifold, {"nodes": args.nodes or NODES, "seed": args.seed}
     if args.what == "delta":
         return delta(points, manifold, **sample).rows(len(points))
     if args.what == "radius":

@@ -34,6 +34,7 @@ BATCH = 1 << 20  # characters handed to the threads together
 HELD_OUT = 50  # one document of so many is for validation
 SAMPLE = 50_000_000  # characters, at most, that train a tokenizer ...
 SAMPLED = 1_000_000_000  # ... spread evenly over the first so many of the corpus
+KNOWN_BY = 1 << 20  # tokens of a stream that its digest is made of
 LAYOUT = 1  # version of the cache; raise it with every change of what is written there
 
 Progress = Callable[[int, str], None]  # (megabytes of text so far, note)
@@ -58,6 +59,10 @@ class TokenFile:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def sampled(self) -> bytes:
+        """Tokens of all parts of it, for a digest: all of a short text, at most `KNOWN_BY` of a long one."""
+        return self.tokens[:: -(-len(self) // KNOWN_BY)].tobytes()
 
     def __repr__(self) -> str:
         return f"TokenFile({len(self)} tokens, {self.documents} documents, vocabulary of {self.vocab_size})"

@@ -7,10 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from horosphere.data.augment import Augmentation, normalise, on_device
 from horosphere.data.classes import ClassTree
+from horosphere.data.images import ImageData, Later
+from horosphere.data.read_ahead import ahead
 from horosphere.errors import UserError
+from horosphere.evaluate.sharing import Shared
+from horosphere.models.backbones import laid_out
+from horosphere.nn.eager import eager
+
+EVAL_ROWS = 256  # pictures at once
+PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
 
 
 @dataclass(frozen=True)
@@ -88,3 +97,37 @@ class Judged:
         """Means, of the sums of all processes."""
         names = ("loss", "top1", "top5", *(("coarse", "tree_error") if self.tree is not None else ()))
         return dict(zip(names, (sums[:-1] / sums[-1]).tolist(), strict=False))
+
+
+@torch.no_grad()
+def judge_pictures(
+    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: Shared
+) -> tuple[dict[str, float], Tensor]:
+    """How well a model in eval mode knows the pictures held out: loss, top1, top5; on a tree coarse and tree_error.
+
+    Beside the scores, on a tree of not too many classes, the sums of its answers to each, and how many they are.
+    -> (K, K + 1), or (0, 1)
+    All processes share the work, in as many batches of one shape: what fills up the last ones counts for nothing.
+    """
+    held = data.valid
+    rows = min(EVAL_ROWS, -(-len(held) // world.size))
+    rounds = -(-len(held) // (rows * world.size))
+    places = np.arange(rounds * rows * world.size).reshape(-1, world.size, rows)[:, world.rank]
+    still = np.zeros((rows, 4))
+
+    def start(number: int) -> Later:
+        return held.pictures.crops(held.numbers[places[number] % len(held)], augmentation.still_box, still, size)
+
+    judged = Judged(data.tree, world.device)
+    count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
+    answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)
+    for place, pixels in zip(places, ahead(start, len(places)), strict=True):
+        images = on_device(pixels, world.device)
+        truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
+        counted = on_device(torch.from_numpy(place < len(held)), world.device)
+        with eager():  # to compile every block once more takes longer than to do without
+            logits = model(laid_out(normalise(images))).float()
+        judged.add(logits, truth, counted)
+        if count:
+            answers.index_add_(0, truth[counted], F.pad(logits, (0, 1), value=1.0).double()[counted])
+    return judged.scores(world.sum(judged.sums())), world.sum(answers).cpu()

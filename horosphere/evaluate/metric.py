@@ -39,8 +39,12 @@ class Metric:
         return value - other if self.better == "high" else other - value
 
     def beats(self, values: Sequence[float], others: Sequence[float]) -> bool:
-        """Beyond the spread of seeds: the means are farther apart than the two standard deviations together."""
-        return self.ahead(fmean(values), fmean(others)) > spread(values) + spread(others)
+        """Beyond the spread of seeds: the means are farther apart than the two standard deviations together.
+
+        And the digits that are shown must tell them apart.
+        """
+        gap = self.ahead(fmean(values), fmean(others))
+        return round(gap, self.digits) > 0 and gap > spread(values) + spread(others)
 
 
 def spread(values: Sequence[float]) -> float:

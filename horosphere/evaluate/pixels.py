@@ -3,8 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.data.augment import normalise, on_device
+from horosphere.data.dense import IGNORED, DenseData
+from horosphere.data.dense_batches import resized, short_side
+from horosphere.data.read_ahead import ahead
+from horosphere.evaluate.sharing import Shared
+from horosphere.models.backbones import laid_out
+from horosphere.nn.eager import eager
+
+EVAL_ROWS = 16  # pictures at once, those of one size together
 
 
 @dataclass(frozen=True)
@@ -38,3 +50,37 @@ def semantic_scores(counts: Tensor, classes: Sequence[str]) -> SemanticScores:
     }
     accuracy = float(right.sum() / counts.sum().clamp(min=1))
     return SemanticScores(sum(by_class.values()) / max(1, len(by_class)), accuracy, by_class)
+
+
+@torch.no_grad()
+def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, world: Shared) -> SemanticScores:
+    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size.
+
+    Several processes share them, one at a time and all as many: what fills up the last round counts for nothing.
+    """
+    held, classes = data.valid, len(data.classes)
+    counts = torch.zeros(classes, classes, dtype=torch.int64, device=world.device)
+    rows = EVAL_ROWS if world.size == 1 else 1
+    mine = np.arange(-(-len(held) // world.size) * world.size)[world.rank :: world.size]
+    chunks = [mine[i : i + rows] for i in range(0, len(mine), rows)]
+
+    def shrunk(image: np.ndarray, mask: np.ndarray, _: int) -> tuple[np.ndarray, np.ndarray]:
+        return resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask
+
+    read = ahead(lambda number: held.later(chunks[number] % len(held), shrunk), len(chunks))
+    for chunk, pictures in zip(chunks, read, strict=True):
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for place, (image, mask) in enumerate(pictures):
+            groups.setdefault((*image.shape, *mask.shape), []).append(place)
+        for places in groups.values():
+            stacked = torch.from_numpy(np.stack([pictures[p][0] for p in places]))
+            images = on_device(stacked, world.device).permute(0, 3, 1, 2)
+            # each size of pictures would be compiled anew
+            with eager():
+                logits = model(laid_out(normalise(images))).float()
+            for answer, place in zip(logits, places, strict=True):
+                if chunk[place] < len(held):
+                    truth = on_device(torch.from_numpy(pictures[place][1]).long(), world.device)
+                    best = F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1)[0]
+                    counts += confusion(truth, best, classes, IGNORED)
+    return semantic_scores(world.sum(counts), data.classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import comb
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ class Delta:
     quadruples: int
     exact: bool  # no quadruple of the nodes given is worse; else δ is a lower bound
     share: float = 1.0  # share of the graph's nodes in its largest component, the only one measured
+    sampled: int | None = None  # nodes drawn of those; None: all
 
     @property
     def relative(self) -> float:
@@ -44,6 +46,8 @@ class Delta:
     def rows(self, nodes: int) -> list[list[str]]:
         """For a table; `nodes`: of the whole graph."""
         how = "exact" if self.exact else f"largest of {self.quadruples:,} sampled quadruples: a lower bound"
+        if self.sampled is not None:
+            how = f"among {self.sampled:,} nodes drawn at random: a lower bound"
         part = f"  ({self.share:.0%} of them in the largest connected part, the one measured)" * (self.share < 1)
         return [
             ["nodes", f"{nodes:,}{part}"],
@@ -72,17 +76,18 @@ def delta(
     >>> delta(path).delta, delta(square).delta
     (0.0, 1.0)
     """
+    everything = _largest_component(source) if isinstance(source, Graph) else np.arange(len(source))
+    _require_four(len(everything))
+    drawn = sample(everything, nodes, seed)
     if isinstance(source, Graph):
-        component = _largest_component(source)
-        _require_four(len(component))
-        distances, share = _path_lengths(source, sample(component, nodes, seed)), len(component) / len(source)
+        distances = _path_lengths(source, drawn)
     else:
-        _require_four(len(source))
-        points = source[sample(np.arange(len(source)), nodes, seed)]
-        distances, share = _distances(points, manifold or Euclidean()), 1.0
+        distances = _distances(source[drawn], manifold or Euclidean())
+    part: Any = {"share": len(everything) / len(source)}
+    part["sampled"] = len(drawn) if len(drawn) < len(everything) else None
     if exact or (exact is None and len(distances) <= EXACT_NODES):
-        return replace(delta_exact(distances), share=share)
-    return replace(delta_sampled(distances, samples, torch.Generator().manual_seed(seed)), share=share)
+        return replace(delta_exact(distances), **part)
+    return replace(delta_sampled(distances, samples, torch.Generator().manual_seed(seed)), **part)
 
 
 @torch.no_grad()
@@ -93,7 +98,7 @@ def delta_exact(distances: Tensor) -> Delta:
     2δ(a,b,c,d) <= min(ab, cd), the search ends early. The worst case, O(n⁴), is a metric close to a tree's.
 
     >>> delta_exact((torch.arange(5.0) - torch.arange(5.0)[:, None]).abs())  # five points on a line
-    Delta(delta=0.0, diameter=4.0, quadruples=5, exact=True, share=1.0)
+    Delta(delta=0.0, diameter=4.0, quadruples=5, exact=True, share=1.0, sampled=None)
     """
     distances = _checked(distances)
     a, b = _far_apart(distances).nonzero(as_tuple=True)

@@ -51,7 +51,7 @@ def pictures(explanation: Explanation) -> Iterator[tuple[str, Figure, str]]:
 def _add(report: Report, explanation: Explanation, drawn: dict[str, tuple[Figure, str]]) -> None:
     if explanation.answers:
         report.section("The answer")
-        report.table(["class", "probability"], explanation.rows(), highlight=0)
+        report.table(["class", "probability"], explanation.rows(), highlight=[0])
     if explanation.clusters:
         report.section("Clusters, coarse to fine")
         report.text(

@@ -20,8 +20,8 @@ def add_nodes(report: Report, results: Results, seen: Charted) -> None:
     if graph.directed:
         facts["depth"] = f"{graph.depth().max()}"
     report.facts({**facts, "2δ/diameter": f"{delta.relative:.2f}"})
-    sampled = f"the largest of {delta.quadruples:,} sampled quadruples"
-    how = "computed over all quadruples of nodes" if delta.exact else sampled
+    how = "computed over all quadruples of nodes" if delta.exact else f"the largest of {delta.quadruples:,} of them"
+    how += f", among {delta.sampled:,} nodes drawn at random" if delta.sampled is not None else ""
     part = f" of the largest connected part, which has {delta.share:.0%} of the nodes" if delta.share < 1 else ""
     report.text(
         "2δ/diameter is Gromov's test for tree-likeness: 0 is a tree, 1 the least tree-like. "
@@ -29,10 +29,9 @@ def add_nodes(report: Report, results: Results, seen: Charted) -> None:
     )
     report.section("Where the nodes went")
     related = "neighbours" if not graph.directed else "parents" if task.on == "edges" else "ancestors"
-    rim = " In hyperbolic space there is room for all leaves at the rim; their ancestors lie towards the centre."
     report.text(
         f"A node is related to its {related}. Rank counts from 1 the unrelated nodes that lie closer to it than a "
-        f"relation does; mean rank 1 and mAP 1 are perfect.{rim if graph.directed else ''}"
+        f"relation does; mean rank 1 and mAP 1 are perfect."
     )
     depth = graph.depth() if graph.directed else None
     for name, embedded in seen.points.items():

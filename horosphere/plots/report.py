@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +44,9 @@ class Report:
         self.parts.append(f"<dl>{''.join(cards)}</dl>")
 
     def table(
-        self, columns: Sequence[str], rows: Sequence[Sequence[str]], highlight: int | None = None, caption: str = ""
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], highlight: Collection[int] = (), caption: str = ""
     ) -> None:
-        """Rows of cells; columns of numbers are right-aligned, the row number `highlight` stands out.
+        """Rows of cells; columns of numbers are right-aligned, the rows `highlight` stand out.
 
         Long text belongs into the last column, where it is wrapped. Columns without names have no head.
         """
@@ -62,7 +62,7 @@ class Report:
             )
             return f"<tr{mark}>{''.join(inner)}</tr>"
 
-        body = "\n".join(line(row, "td", " class=best" if i == highlight else "") for i, row in enumerate(rows))
+        body = "\n".join(line(row, "td", " class=best" if i in highlight else "") for i, row in enumerate(rows))
         head = f"<thead>{line(columns, 'th')}</thead>\n" if any(columns) else ""
         table = f"<table>{head}<tbody>{body}</tbody></table>"
         self.parts.append(f"<figure><div class=scroll>{table}</div>{_caption(caption)}</figure>")

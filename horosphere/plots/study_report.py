@@ -25,7 +25,7 @@ def add_study(report: Report, results: Results, seen: Any = None, drawer: str = 
     """The sections of a study; a page may have several."""
     heads, cells = results.cells()
     over = f"Mean ± standard deviation over {results.seeds} seeds" if results.seeds > 1 else "One seed"
-    report.table(heads, cells, highlight=0, caption=f"{over}; time is of one training.")
+    report.table(heads, cells, highlight=results.best(), caption=f"{over}; time is of one training.")
     if all(len(row.curve) > 1 for row in results.rows):
         curves = {row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of) for row in results.rows}
         caption = "Means over seeds." if results.seeds > 1 else ""

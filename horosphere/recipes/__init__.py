@@ -3,17 +3,18 @@
 A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs go before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from horosphere.catalogue import plugins
+from horosphere.catalogue import models, plugins
 from horosphere.errors import UserError, choices, one_line
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
 BASE = "base"  # the key that names the recipe a recipe builds on
+LENGTHS = {"steps", "epochs"}  # who gives one takes the other back
 
 
 def recipe_names(folder: Path = FOLDER) -> list[str]:
@@ -31,7 +32,7 @@ def read_recipe(name: str, overrides: Sequence[str] = (), folder: Path = FOLDER)
 
     Values of overrides are text; `settings.assign` gives them their types.
     """
-    recipe = _read(name, folder, ())
+    recipe = _unless_asked(_read(name, folder, ()), {pair.partition("=")[0].strip() for pair in overrides})
     for pair in overrides:
         key, equals, value = pair.partition("=")
         parts = key.strip().split(".")
@@ -59,7 +60,12 @@ def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
         return recipe
     if not isinstance(base, str):
         raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {base!r} is neither")
-    return _merged(_read(base, folder, (*children, where)), recipe, where)
+    return _merged(_unless_asked(_read(base, folder, (*children, where)), recipe.keys()), recipe, where)
+
+
+def _unless_asked(recipe: dict[str, Any], asked: Set[str]) -> dict[str, Any]:
+    """A recipe without its length, where another one is asked for."""
+    return {key: value for key, value in recipe.items() if key not in LENGTHS or not asked & LENGTHS}
 
 
 def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, str]:
@@ -74,6 +80,10 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
             raise UserError(f"{where}: there is no file {path}; known recipes are {', '.join(names)}")
     elif name in names:
         path = (folder / f"{name}.yaml").resolve()
+    elif name in models():
+        fitting = [recipe for recipe in names if _read(recipe, folder, ()).get("task") == models()[name].task]
+        how = f"give one and model={name}: {', '.join(fitting)}" if fitting else "write one"
+        raise UserError(f"{name} is a model, not a recipe; {how}")
     else:
         raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
     if not path.is_file():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -13,6 +14,7 @@ from typing import Any
 from horosphere import catalogue
 from horosphere.catalogue import Comparison, Entrant
 from horosphere.errors import UserError
+from horosphere.files import locked
 from horosphere.progress import progress
 from horosphere.recipes import recipe_names
 from horosphere.runs import RUN, Run, made_with
@@ -57,13 +59,15 @@ def plan(
     _refuse_decided(comparison, settings)
     words = {e.name: [e.recipe or name, *settings, *e.changes] for e in comparison.entrants}
     recipes = {entrant: Recipe.read(said[0], said[1:]) for entrant, said in words.items()}
-    for entrant, more in next(iter(recipes.values())).task.evened(recipes).items():
-        words[entrant] += more
+    evened = next(iter(recipes.values())).task.evened(recipes)
+    _refuse_decided(comparison, settings, {change.partition("=")[0] for more in evened.values() for change in more})
+    words = {entrant: [*said, *evened.get(entrant, [])] for entrant, said in words.items()}
     return Study(title or name, comparison, recipes, words, options, seeds, out)
 
 
-def _refuse_decided(comparison: Comparison, settings: Sequence[str]) -> None:
-    decided = {change.partition("=")[0] for entrant in comparison.entrants for change in entrant.changes}
+def _refuse_decided(comparison: Comparison, settings: Sequence[str], evened: Set[str] = frozenset()) -> None:
+    """What the entrants differ in, or what makes them alike in size, is not for users to set."""
+    decided = evened | {change.partition("=")[0] for entrant in comparison.entrants for change in entrant.changes}
     if len({entrant.recipe for entrant in comparison.entrants}) > 1:
         decided |= {"model", "geometry"}
     for setting in settings:
@@ -88,7 +92,8 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     if overwrite:
         for job in jobs.values():
             if (job.folder / RUN).is_file():
-                shutil.rmtree(job.folder)
+                with locked(job.folder):
+                    shutil.rmtree(job.folder)
     with progress("training", sum(job.steps for job in jobs.values()), quiet) as update:
         run_all(list(jobs.values()), executor, update)
     a_step, rows = engine.batch * task.units_per_row, []
@@ -120,7 +125,9 @@ def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task
     metric = next((m.name for m in task.metrics if m.name in evaluations[0][0]), "loss")
     if len(evaluations[0]) < 2:  # one evaluation, at the end, makes no curve
         evaluations, metric = [[line for line in run if "loss" in line] for run in lines], "loss"
-    curve = [(at[0]["step"] * a_step, fmean(line[metric] for line in at)) for at in zip(*evaluations, strict=False)]
+    at = [{int(line["step"]): line[metric] for line in run} for run in evaluations]
+    common = sorted(set.intersection(*map(set, at)))
+    curve = [(float(step * a_step), fmean(run[step] for run in at)) for step in common]
     return Row(
         entrant=entrant,
         parameters=runs[0].about.facts["parameters"],
@@ -140,7 +147,10 @@ def _results(study: Study, rows: list[Row], made: dict[str, Any]) -> Results:
     metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in rows))
     if not any(metric.role == "judged" for metric in metrics):
         raise UserError(f"{study.title}: the task {task.kind} measures nothing that runs could be compared by")
-    first = metrics[0]
+    for row, metric in ((row, metric) for row in rows for metric in metrics):
+        if not all(map(math.isfinite, row.scores[metric.name])):
+            raise UserError(f"{row.name}: its {metric.title} is not finite; lower lr, and run the study again")
+    first = next(metric for metric in metrics if metric.role == "judged")
     rows = sorted(rows, key=lambda row: -first.ahead(fmean(row.scores[first.name]), 0.0))
     titles = {metric.name: metric.title for metric in metrics}
     return Results(

@@ -18,7 +18,7 @@ from functools import partial
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import require
 from horosphere.settings import Count, Natural, build
 
@@ -81,8 +81,8 @@ def executor(text: str, jobs: int | None = None) -> Executor:
     if wrong := [key for key, equals, _ in pairs if not equals]:
         raise UserError(f"--executor {text}: {wrong[0]} has no value; write {name}:key=value,key=value")
     values: dict[str, Any] = {key.strip(): value for key, _, value in pairs}
-    if jobs is not None:
-        values.setdefault("jobs", jobs)
+    if jobs is not None and values.setdefault("jobs", jobs) != jobs:
+        raise UserError(f"--jobs {jobs} and --executor {text}: how many at once? Leave one of them out")
     made: Executor = build(known[name], values, f"--executor {name}")
     return made
 
@@ -184,9 +184,8 @@ class Ray(Cluster):
             return Outcome(SAVED)
 
     def close(self) -> None:
-        import ray
-
-        if ray.is_initialized() and self.address is None:
+        ray = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized() and self.address is None:
             ray.shutdown()
 
 
@@ -210,7 +209,11 @@ class Slurm(Cluster):
         require("slurm")
         import submitit
 
-        queue = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+        try:
+            queue = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+        except (RuntimeError, ValueError) as error:
+            how = "start it where Slurm is, or try it here with slurm:cluster=local"
+            raise UserError(f"--executor slurm: {one_line(error)}; {how}") from error
         sizes = {"cpus_per_task": self.cpus, "gpus_per_node": self.gpus, "mem_gb": self.memory}
         place = {"slurm_partition": self.partition, "slurm_account": self.account}
         limits = {"timeout_min": self.minutes, "slurm_array_parallelism": self.jobs}

@@ -74,7 +74,18 @@ class Results:
 
     def lines(self) -> list[str]:
         """For a terminal: the table and the verdict."""
-        return [*table_lines(*self.cells(), best=0), self.verdict()]
+        return [*table_lines(*self.cells(), best=self.best()), self.verdict()]
+
+    def best(self) -> range:
+        """Which rows to mark: the best ones, unless all are."""
+        leaders = len(self.leaders())
+        return range(leaders if leaders < len(self.rows) else 0)
+
+    def leaders(self) -> list[Row]:
+        """The best rows: several where the digits shown do not tell them apart."""
+        first = self.judged[0]
+        best = fmean(self.rows[0].scores[first.name])
+        return [row for row in self.rows if round(first.ahead(best, fmean(row.scores[first.name])), first.digits) <= 0]
 
     # -- the verdict ------------------------------------------------------------------------------------------------
 
@@ -87,9 +98,10 @@ class Results:
         several = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
         if len(self.rows) < 2:
             return f"{several} of one {self.column}: nothing to compare."
-        best, first = self.rows[0], self.judged[0]
+        best, first = self.leaders(), self.judged[0]
         if self.seeds < 2:
-            said = f"{best.name} has the best {first.title} ({first.cell(best.scores[first.name])})"
+            has = f"{best[0].name} has" if len(best) == 1 else f"{' and '.join(row.name for row in best)} share"
+            said = f"{has} the best {first.title} ({first.cell(best[0].scores[first.name])})"
             return f"{several}: {said}, but one run says nothing about chance. Pass --seeds 3."
         pairs = self.pairs()
         said = " ".join(self._between(a, b) for a, b in [*pairs, *self._ablations()])
@@ -106,7 +118,7 @@ class Results:
         curved = [row for row in self.rows if not row.entrant.flat]
         if flat is None or not curved:
             return [(self.rows[0], self.rows[1])]
-        return [(next((row for row in curved if self._wins(row, flat)), curved[0]), flat)]
+        return [(max(curved, key=lambda row: len(self._wins(row, flat)) - len(self._wins(flat, row))), flat)]
 
     def _ablations(self) -> list[tuple[Row, Row]]:
         rows = {row.name: row for row in self.rows}
@@ -134,13 +146,21 @@ class Results:
         pairs = [(a, b) for a, b in pairs if b.entrant.flat and not a.entrant.flat]
         if not pairs:
             return ""
-        pays = [a for a, b in pairs if self._wins(a, b) and not self._wins(b, a)]
-        mixed = [a for a, b in pairs if self._wins(a, b) and self._wins(b, a)]
-        if mixed and len(pairs) == 1:
+        won = [a.name for a, b in pairs if self._wins(a, b)]
+        lost = [a.name for a, b in pairs if self._wins(b, a)]
+        mixed = [name for name in won if name in lost]
+        pays = [name for name in won if name not in lost]
+        if not won:
+            pays_not = "does not pay" if len(lost) == len(pairs) else "is not seen to pay"
+            return f" Curvature {pays_not} on {self.subject}."
+        if len(pays) == len(pairs):
+            return f" Curvature pays on {self.subject}."
+        if not mixed:
+            return f" Curvature pays on {self.subject} in {' and '.join(pays)} only."
+        if len(mixed) == len(pairs):
             return f" Whether curvature pays on {self.subject} depends on which of them counts."
-        if len(pays) in (0, len(pairs)):
-            return f" Curvature {'pays' if pays else 'does not pay'} on {self.subject}."
-        return f" Curvature pays on {self.subject} in {' and '.join(row.name for row in pays)} only."
+        sure = f"it pays in {' and '.join(pays)}" if pays else "it is not seen to pay in the others"
+        return f" On {self.subject} {sure}; in {' and '.join(mixed)} that depends on which score counts."
 
     # -- files ------------------------------------------------------------------------------------------------------
 

@@ -10,33 +10,30 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.augment import normalise, on_device
+from horosphere.data.augment import normalise
 from horosphere.data.classes import read_classes, write_classes
-from horosphere.data.dense import IGNORED, DenseData, Instances, coco_masks, open_instances, open_semantic
-from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, resized, separated, short_side
-from horosphere.data.read_ahead import ReadAhead, ahead
+from horosphere.data.dense import IGNORED, DenseData, coco_masks, open_instances, open_semantic
+from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, separated
+from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
-from horosphere.evaluate.objects import AveragePrecision
-from horosphere.evaluate.pixels import SemanticScores, confusion, semantic_scores
+from horosphere.evaluate.objects import evaluate_instances
+from horosphere.evaluate.pixels import evaluate_semantic
 from horosphere.extras import require
+from horosphere.files import digest
 from horosphere.models.backbones import HCFORMER, adapt, create_backbone, for_cuda, laid_out
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
 from horosphere.models.weights import begin_with, require_one_source
-from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import Count, Positive
 from horosphere.train.config import EngineConfig
-from horosphere.train.distributed import World
 from horosphere.train.task import Task
 
 SEMANTIC, DETECTION = "semantic-fpn", "mask-rcnn"
-EVAL_ROWS = 16  # pictures at once in an evaluation, those of one size together
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +109,7 @@ class Dense(Task[DenseData[Any]]):
         return {
             "pictures": {"train": len(data.train), "valid": len(data.valid)},
             "classes": len(data.classes),
+            "digest": digest(*data.classes),
             "image_size": self._image_size(),
         }
 
@@ -196,55 +194,3 @@ class Dense(Task[DenseData[Any]]):
 def _backbone(model: nn.Module) -> nn.Module:
     pyramid = model.pyramid if isinstance(model, SemanticFPN) else model.backbone
     return cast(nn.Module, cast(Any, pyramid).backbone)
-
-
-# -- scores -----------------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, world: World) -> SemanticScores:
-    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size.
-
-    Several processes share them, one at a time and all as many: what fills up the last round counts for nothing.
-    """
-    held, classes = data.valid, len(data.classes)
-    counts = torch.zeros(classes, classes, dtype=torch.int64, device=world.device)
-    rows = EVAL_ROWS if world.size == 1 else 1
-    mine = np.arange(-(-len(held) // world.size) * world.size)[world.rank :: world.size]
-    chunks = [mine[i : i + rows] for i in range(0, len(mine), rows)]
-
-    def shrunk(image: np.ndarray, mask: np.ndarray, _: int) -> tuple[np.ndarray, np.ndarray]:
-        return resized(image, *short_side(mask.shape[0], mask.shape[1], size)), mask
-
-    read = ahead(lambda number: held.later(chunks[number] % len(held), shrunk), len(chunks))
-    for chunk, pictures in zip(chunks, read, strict=True):
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for place, (image, mask) in enumerate(pictures):
-            groups.setdefault((*image.shape, *mask.shape), []).append(place)
-        for places in groups.values():
-            stacked = torch.from_numpy(np.stack([pictures[p][0] for p in places]))
-            images = on_device(stacked, world.device).permute(0, 3, 1, 2)
-            # each size of pictures would be compiled anew
-            with eager():
-                logits = model(laid_out(normalise(images))).float()
-            for answer, place in zip(logits, places, strict=True):
-                if chunk[place] < len(held):
-                    truth = on_device(torch.from_numpy(pictures[place][1]).long(), world.device)
-                    best = F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1)[0]
-                    counts += confusion(truth, best, classes, IGNORED)
-    return semantic_scores(world.sum(counts), data.classes)
-
-
-@torch.no_grad()
-def evaluate_instances(model: nn.Module, data: DenseData[Instances], device: torch.device) -> dict[str, float]:
-    """COCO's average precision of boxes and of masks.
-
-    Every process goes through all pictures: a sharded model needs them in every forward, and masks are not sent around.
-    """
-    score, held = AveragePrecision(), data.valid
-    chunks = [range(i, min(i + EVAL_ROWS, len(held))) for i in range(0, len(held), EVAL_ROWS)]
-    for pictures in ahead(lambda number: held.later(chunks[number], lambda *pair: pair[:2]), len(chunks)):
-        for image, truth in pictures:
-            x = on_device(torch.from_numpy(image.copy()), device).permute(2, 0, 1).float() / 255
-            score.add(model([x])[0], truth)
-    return score.compute()

@@ -12,23 +12,24 @@ from torch import Tensor, nn
 
 from horosphere.data import tokens as streams
 from horosphere.data.tokenizer import load_tokenizer, special_tokens, token_numbers
-from horosphere.data.tokens import Corpus, TokenFile, Windows, packed_positions, text_tokens
+from horosphere.data.tokens import Corpus, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
 from horosphere.evaluate.metric import Metric
-from horosphere.evaluate.perplexity import Perplexity, perplexity
+from horosphere.evaluate.text import validate
 from horosphere.extras import require
+from horosphere.files import digest
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
 from horosphere.models.pretrained import CONFIG, put_files, read_helm
 from horosphere.models.weights import begin_with
 from horosphere.models.writing import autocast, packed_inputs, write
 from horosphere.nn import Experts, Router
-from horosphere.progress import Update, progress
+from horosphere.progress import progress
 from horosphere.runs import RUN, Run
 from horosphere.settings import Count
 from horosphere.train.config import EngineConfig
-from horosphere.train.distributed import World, whole
+from horosphere.train.distributed import whole
 from horosphere.train.task import CompareOptions, Task
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
 ROUND = 64
-LOGITS = 2**28  # numbers at once in an evaluation, 1 GB in fp32
-ROWS = 64  # most windows at once in an evaluation
 SAMPLE = 48  # tokens that a model in training writes for people to look at
 INNER = 16  # in a study, the dense models' intermediate_size is a multiple of it
 
@@ -95,7 +94,9 @@ class Language(Task[Corpus]):
         return len(data.train) // self.length
 
     def facts(self, data: Corpus) -> dict[str, Any]:
-        return {"tokens": {"train": len(data.train), "valid": len(data.valid)}}
+        sizes = {"train": len(data.train), "valid": len(data.valid)}
+        same = digest(data.tokenizer.backend_tokenizer.to_str(), *(part.sampled() for part in (data.train, data.valid)))
+        return {"tokens": sizes, "digest": same}
 
     def model_config(self, tokenizer: PreTrainedTokenizerFast) -> HelmConfig:
         """The configuration of the model for the tokens of this tokenizer."""
@@ -241,36 +242,6 @@ def _curvatures(model: nn.Module) -> dict[str, float]:
         return {}
     c = torch.cat([learned_curvature(m.c0, whole(m.log_ratio)) for m in experts])
     return {"curvature_min": c.min().item(), "curvature_max": c.max().item()}
-
-
-# -- validation -------------------------------------------------------------------------------------------------------
-
-
-def validate(
-    model: nn.Module,
-    tokens: TokenFile,
-    length: int,
-    world: World,
-    limit: int | None = None,
-    progress: Update | None = None,
-) -> Perplexity:
-    """What a text costs a model that reads it in windows of `length`, the work shared by all processes.
-
-    With a limit, that many windows drawn from all of it; their bytes are then the text's in proportion to their tokens.
-    """
-    rows = max(1, min(ROWS, LOGITS // (length * tokens.vocab_size)))
-    windows = streams.some_windows(tokens, length, rows * world.size, limit)
-    # with fewer windows than processes all read all, which leaves the ratios as they are
-    if min(limit or len(tokens), (len(tokens) - 1) // length) >= world.size:
-        windows = streams.share_of_windows(windows, world.rank, world.size)
-
-    def inputs(part: Tensor) -> dict[str, Any]:
-        return packed_inputs(part, packed_positions(part, tokens.bos))
-
-    cost = perplexity(model, windows, None, world.device, inputs, progress if world.is_main else None)
-    nats, predicted = world.sum(torch.tensor([cost.nats, cost.tokens], dtype=torch.float64)).tolist()
-    text_bytes = round(tokens.text_bytes * predicted / (len(tokens) - 1))
-    return Perplexity(nats, int(predicted), text_bytes, cost.stderr if world.size == 1 else None)
 
 
 # -- runs, and folders that hold a model ------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from horosphere.data.builtin import BUILTIN, builtin_graph
 from horosphere.data.graph import read_labels, write_labels
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
+from horosphere.files import digest
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
@@ -25,6 +26,7 @@ from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
 from horosphere.settings import Count
+from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 
 # learning rate of log c: it moves all points at once, and must not leave before they have found their places
@@ -72,6 +74,10 @@ class Nodes(Task[NodeData]):
     negatives: Count = 256  # random nodes that a step pushes away
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
+    def check(self, engine: EngineConfig) -> None:
+        if engine.precision == "bf16":
+            raise UserError("precision=bf16: points are float64, which siblings far out need; leave it out")
+
     # -- the training -----------------------------------------------------------------------------------------------
 
     def open_data(self) -> NodeData:
@@ -92,7 +98,8 @@ class Nodes(Task[NodeData]):
 
     def facts(self, data: NodeData) -> dict[str, Any]:
         sizes = {"nodes": len(data.graph), "edges": len(data.graph.edges), "relations": len(data.relations)}
-        return {**sizes, "directed": data.graph.directed}
+        same = digest("\n".join(data.graph.labels), data.relations.tobytes())
+        return {**sizes, "directed": data.graph.directed, "digest": same}
 
     def build(self, data: NodeData) -> NodeEmbedding:
         model = NodeEmbedding(len(data.graph), self.configuration())
@@ -101,9 +108,9 @@ class Nodes(Task[NodeData]):
         return model
 
     def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:
-        theirs = (given.labels, given.points.shape, given.config.geometry)
-        if theirs != (labels, model.points.shape, self.configuration().geometry):
-            raise UserError(f"start={self.start}: a run of other nodes, dimensions or geometry; give one of the same")
+        if given.labels != labels or given.config != self.configuration():
+            what = "other nodes, dimensions, geometry or curvature"
+            raise UserError(f"start={self.start}: a run of {what}; give one of the same")
         model.table.weight.data.copy_(given.points)
         model.manifold.load_state_dict(given.manifold.state_dict())
 
@@ -178,10 +185,14 @@ class Nodes(Task[NodeData]):
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         config = self.configuration()
         sizes = [["nodes", f"{facts['nodes']:,}"], ["relations", f"{facts['relations']:,}"]]
-        return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimensions"]]
+        ranked = self.rank_nodes is not None and self.rank_nodes < facts["nodes"]
+        sizes += [["ranked", f"{self.rank_nodes:,} of the nodes, drawn at random"]] if ranked else []
+        return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimension{'s' * (config.dim > 1)}"]]
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
         names = options.geometries if isinstance(options, NodesOptions) else GEOMETRIES
+        if not names:
+            raise UserError(f"geometries= names none; choose from {', '.join(GEOMETRIES)}")
         return catalogue.comparison_of_geometries(tuple(dict.fromkeys(names)))
 
     def check_study(self, options: CompareOptions, data: NodeData) -> None:

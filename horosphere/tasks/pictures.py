@@ -12,18 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.augment import Augmentation, Draws, augment, normalise, on_device
+from horosphere.data.augment import Augmentation, Draws, augment, on_device
 from horosphere.data.classes import ClassTree, read_classes, write_classes
 from horosphere.data.images import ImageData, Later, open_images
-from horosphere.data.read_ahead import ReadAhead, ahead
+from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
-from horosphere.evaluate.classification import Judged
+from horosphere.evaluate.classification import judge_pictures
 from horosphere.evaluate.metric import Metric
+from horosphere.files import digest
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier, for_cuda, laid_out
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
-from horosphere.nn.eager import eager
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Count, Decay
 from horosphere.train.averages import Averaged
@@ -31,8 +31,6 @@ from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import CompareOptions, Task
 
-PLACED = 2000  # classes whose places are compared at most: all pairs of them are in memory
-EVAL_ROWS = 256  # pictures at once in an evaluation
 STRANGER = "of the way to a stranger"
 UNTRAINED = 1000  # classes of a network that was never trained; nobody reads its answer
 
@@ -91,7 +89,9 @@ class Pictures(Task[ImageData]):
         return len(data.train)
 
     def facts(self, data: ImageData) -> dict[str, Any]:
-        return {"pictures": {"train": len(data.train), "valid": len(data.valid)}, "classes": len(data.classes)}
+        sizes = {"train": len(data.train), "valid": len(data.valid)}
+        same = digest(*data.classes, data.train.labels.tobytes(), data.valid.labels.tobytes())
+        return {"pictures": sizes, "classes": len(data.classes), "digest": same}
 
     def build(self, data: ImageData) -> Averaged:
         if self.augmentation.mixes and self.engine.batch // self.world.size % 2:
@@ -189,40 +189,12 @@ class Pictures(Task[ImageData]):
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def evaluate_pictures(
     model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World
 ) -> dict[str, float]:
-    """How well a model in eval mode knows the pictures held out: loss, top1, top5; on a tree of classes coarse and
-    tree_error, and parent and sibling: how far the mean answer to a class lies from theirs, in units of strangers.
-
-    All processes share the work, in as many batches of one shape: what fills up the last ones counts for nothing.
-    """
-    held = data.valid
-    rows = min(EVAL_ROWS, -(-len(held) // world.size))
-    rounds = -(-len(held) // (rows * world.size))
-    places = np.arange(rounds * rows * world.size).reshape(-1, world.size, rows)[:, world.rank]
-    still = np.zeros((rows, 4))
-
-    def start(number: int) -> Later:
-        return held.pictures.crops(held.numbers[places[number] % len(held)], augmentation.still_box, still, size)
-
-    judged = Judged(data.tree, world.device)
-    count = len(data.classes) if data.tree is not None and len(data.classes) <= PLACED else 0
-    # sums of the answers to each class, and how many
-    answers = torch.zeros(count, count + 1, dtype=torch.float64, device=world.device)
-    for place, pixels in zip(places, ahead(start, len(places)), strict=True):
-        images = on_device(pixels, world.device)
-        truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
-        counted = on_device(torch.from_numpy(place < len(held)), world.device)
-        with eager():  # to compile every block once more takes longer than to do without
-            logits = model(laid_out(normalise(images))).float()
-        judged.add(logits, truth, counted)
-        if count:
-            mine = F.one_hot(truth, count) * counted[:, None]
-            answers += mine.double().T @ F.pad(logits, (0, 1), value=1.0).double()
-    scores = judged.scores(world.sum(judged.sums()))
-    if not count or data.tree is None:
+    """The scores of `judge_pictures`, and on a tree of classes parent and sibling: how far the mean answer to a class
+    lies from theirs, in units of strangers."""
+    scores, answers = judge_pictures(model, data, size, augmentation, world)
+    if data.tree is None or not len(answers):
         return scores
-    sums = world.sum(answers).cpu()
-    return {**scores, **class_distances(sums[:, :-1] / sums[:, -1:], data.tree).in_strangers()}
+    return {**scores, **class_distances(answers[:, :-1] / answers[:, -1:], data.tree).in_strangers()}

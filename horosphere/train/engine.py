@@ -114,9 +114,13 @@ def _resumable(about: About, place: Place) -> str | None:
     if differ.keys() & LENGTH:
         _require_same_steps(before, about, checkpoint.step_of(last) if last else 0, place.folder)
     others = {name: change for name, change in differ.items() if name not in LENGTH and not _is_free(name)}
+    if others and all(name.startswith("facts.") for name in others):
+        what = ", ".join(name.partition(".")[2] for name in others)
+        how = "resume it with the data it was begun with, choose another --out, or pass --overwrite"
+        raise UserError(f"{place.folder}: the data have changed since it was begun ({what}): {how}")
     if others or before.task != about.task:
         changes = ", ".join(f"{name.partition('.')[2]} {a} -> {b}" for name, (a, b) in others.items()) or about.task
-        how = "resume it with the saved values, or start a new run"
+        how = "resume it with the saved values, choose another --out, or pass --overwrite"
         raise UserError(f"{place.folder} was begun with another recipe ({changes}): {how}")
     return str(last) if last else None
 
@@ -126,7 +130,7 @@ def _require_same_steps(before: About, about: About, done: int, folder: Path) ->
     old, new = (a.recipe["engine"] for a in (before, about))
     names = ("steps", "warmup", "final", "schedule")
     rates = [[share_of_peak(step, *(e[name] for name in names)) for step in range(done)] for e in (old, new)]
-    if new["steps"] < done:
+    if new["steps"] <= done:
         raise UserError(f"steps={new['steps']}: {folder} is at step {done:,} already; give more, or start a new run")
     if rates[0] != rates[1]:
         raise UserError(
@@ -264,7 +268,7 @@ class _Loop:
         if log:
             pace = self.timed * engine.batch * self.task.units_per_row / (time.perf_counter() - self.clock)
             numbers = {name: value / self.counted for name, value in numbers.items()}
-            line = {"lr": engine.lr * rate(done - 1, engine), f"{self.task.unit}_per_second": round(pace, 1)}
+            line = {"lr": engine.lr * rate(done - 1, engine), f"{self.task.unit}_per_second": float(f"{pace:.4g}")}
             self._write({"step": done, **numbers, **line, "seconds": round(self.seconds(), 3)})
             self.note = f"loss {numbers['loss']:.4g}, {pace:,.0f} {self.task.unit}/s"
             self.window, self.counted = {}, 0

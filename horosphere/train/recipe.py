@@ -13,8 +13,6 @@ from horosphere.recipes import read_recipe
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
-LENGTHS = {"steps", "epochs"}  # who gives one takes the other back
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -27,8 +25,6 @@ class Recipe:
     def read(name: str, overrides: Sequence[str] = ()) -> Recipe:
         """A recipe by name or .yaml file, under `key=value` settings."""
         given = read_recipe(name, overrides)
-        asked = {pair.partition("=")[0].strip() for pair in overrides} & LENGTHS
-        given = {key: value for key, value in given.items() if key not in LENGTHS or not asked or key in asked}
         if "task" not in given:
             raise UserError(f"{name}: which task is it for? Add task: with one of {', '.join(catalogue.tasks())}")
         kind = given.pop("task")

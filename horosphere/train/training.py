@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from horosphere import catalogue, runs
+from horosphere import catalogue, runs, settings
 from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.runs import About, Run
@@ -50,12 +50,13 @@ def evaluate(run: Run, valid: str | None = None, device: str = "auto", quiet: bo
     """The scores of a run, on what was held out of its data or on other data."""
     task = catalogue.resolve(catalogue.task(run.about.task).build).of(run)
     if valid is not None and not hasattr(task, "valid"):
-        raise UserError(f"{valid}: a run of the task {task.kind} is judged on the data it learned; leave it out")
+        raise UserError(f"{valid}: a run of the task {task.kind} is judged on its own data only; leave --data out")
     task = task if valid is None else replace(task, valid=valid)
     with world(device) as here:
-        task.world, task.quiet, task.engine = here, quiet, EngineConfig(**run.about.recipe["engine"])
+        task.world, task.quiet = here, quiet
+        task.engine = settings.build(EngineConfig, run.about.recipe["engine"], str(run.folder))
         data = here.main_first(task.open_data)
-        changed = [name for name, value in task.facts(data).items() if run.about.facts[name] != value]
+        changed = [name for name, value in task.facts(data).items() if run.about.facts.get(name) != value]
         if valid is None and changed:
             raise UserError(f"{task.data} has changed since {run.folder} was trained on it ({', '.join(changed)})")
         task.ready(data)

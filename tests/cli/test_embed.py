@@ -85,6 +85,7 @@ def test_embed_shows_the_curvature_it_learned(run):
 
 def test_embed_refuses_to_replace_before_it_trains(run, refused):
     Path("out").mkdir()
+    Path("out/mine.txt").touch()
     assert "out exists already: choose another --out, or pass --overwrite" in refused(
         "embed", "tree.tsv", "--out", "out"
     )

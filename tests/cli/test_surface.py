@@ -59,6 +59,18 @@ def test_a_bad_file_to_measure(refused):
 
 
 BAD_WORDS = {
+    "embed tree.tsv data=other.tsv": "data=other.tsv: the data are tree.tsv already; leave one of them out",
+    "compare tree.tsv data=other.tsv": "data=other.tsv: the data are tree.tsv already; leave one of them out",
+    "compare tree.tsv --resume": "a study that was stopped goes on with the same command",
+    "compare tree.tsv geometries=": "geometries= names none; choose from",
+    "compare tree.tsv --jobs 2 --executor ray:jobs=3": "how many at once? Leave one of them out",
+    "embed tree.tsv --overwrite --resume": "--overwrite begins anew, --resume and --continue go on",
+    "embed tree.tsv --precision bf16": "precision=bf16: points are float64",
+    "embed tree.tsv seed=4294967296": "it goes from 0 to just below 4,294,967,296",
+    "measure delta tree.tsv --data other.tsv": "--data: delta has no such option; it is for tokens, distortion",
+    "measure radius tree.tsv --nodes 10": "--nodes: radius has no such option; it is for delta, distortion",
+    "list embedding --task nodes": "--task and --geometry choose among all models",
+    "train resnet18": "resnet18 is a model, not a recipe; give one and model=resnet18: hcformer",
     "embed missing.tsv": "missing.tsv: no such file",
     "embed tree.xlsx": "tree.xlsx: no such file",
     "embed .": "a directory",

@@ -207,5 +207,6 @@ def test_a_study_as_a_page_or_a_folder(tmp_path, monkeypatch):
             require_page_place(tmp_path / out)
         save_study(study, tmp_path / out, overwrite=True)
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").touch()
     with pytest.raises(UserError, match=r"holds no report\.html"):
         save_study(study, tmp_path / "mine", overwrite=True)

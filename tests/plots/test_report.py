@@ -40,7 +40,7 @@ def report():
     report.table(
         ["geometry", "mAP ↑", NASTY],
         [["lorentz", "0.93 ± 0.01", NASTY], ["euclidean", "—", "x"]],
-        highlight=0,
+        highlight=[0],
         caption=NASTY,
     )
     report.figure(Figure(figsize=(1, 1)), NASTY, f'" onerror="{NASTY}')

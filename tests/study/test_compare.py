@@ -9,10 +9,11 @@ import pytest
 
 from horosphere import catalogue
 from horosphere.errors import UserError
+from horosphere.files import locked
 from horosphere.plots.study_report import study_report
 from horosphere.recipes import read_recipe
-from horosphere.runs import Run
-from horosphere.study.compare import compare, examine, plan
+from horosphere.runs import About, Run, append, begin
+from horosphere.study.compare import _row, compare, examine, plan
 from horosphere.study.executors import Here
 from horosphere.tasks.language import Language, LanguageOptions, dense_parameters
 from horosphere.tasks.nodes import NodesOptions
@@ -168,3 +169,28 @@ def test_too_small_a_graph_fails_before_any_training(tmp_path, in_this_process):
     with pytest.raises(UserError, match="at least 4"):
         compare(study, Here(1), "cpu", quiet=True)
     assert not in_this_process
+
+
+def test_a_run_that_is_under_way_is_not_overwritten(tmp_path, in_this_process):
+    settings = [f"data={write_data('nodes', tmp_path)}", *NODES]
+    study = plan("embedding", settings, NodesOptions(geometries=("lorentz", "euclidean")), 1, tmp_path / "out")
+    compare(study, Here(1), "cpu", quiet=True)
+    before = {path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    with locked(tmp_path / "out" / "lorentz-0"), pytest.raises(UserError, match="is in use by process"):
+        compare(study, Here(1), "cpu", overwrite=True, quiet=True)
+    assert {path for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def test_a_curve_is_the_mean_of_what_the_seeds_had_at_the_same_step(tmp_path):
+    lines = {0: {10: 4.0, 20: 2.0}, 1: {5: 9.0, 10: 6.0, 15: 5.0, 20: 3.0}}
+    runs = []
+    for seed, losses in lines.items():
+        about = About("nodes", {}, {"parameters": 7}, {})
+        begin(tmp_path / str(seed), about, 0, False)
+        for step, loss in losses.items():
+            append(tmp_path / str(seed), {"step": step, "loss": loss, "nodes_per_second": 0.05, "seconds": 1.0})
+        append(tmp_path / str(seed), {"step": 20, "eval_map": 0.5})
+        runs.append(Run(tmp_path / str(seed), about))
+    made = _row(catalogue.Entrant("lorentz"), runs, [{"map": 0.5}] * 2, Recipe.read("embedding", ["data=x"]).task, 2)
+    assert made.curve == [(20, 5.0), (40, 2.5)]
+    assert made.step_ms == pytest.approx(40_000)

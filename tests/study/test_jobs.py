@@ -149,6 +149,8 @@ def test_a_wrong_executor_is_named(text, complaint):
 
 def test_settings_of_executors():
     assert executor("here", 3).at_once == 3
-    assert executor("here:jobs=2", 3).at_once == 2
+    assert executor("here:jobs=2").at_once == 2
+    with pytest.raises(UserError, match="--jobs 3 and --executor here:jobs=2: how many at once"):
+        executor("here:jobs=2", 3)
     slurm = executor("slurm:partition=gpu,gpus=2,minutes=90")
     assert (slurm.partition, slurm.gpus, slurm.minutes) == ("gpu", 2, 90)

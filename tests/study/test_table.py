@@ -38,6 +38,7 @@ BEYOND = "beyond the spread of seeds"
 PAYS, PAYS_NOT = "Curvature pays on this data.", "Curvature does not pay on this data."
 DEPENDS = "Whether curvature pays on this data depends on which of them counts."
 BOTH = f"Lorentz beats Euclidean {BEYOND}, by 0.300 on mAP and by 18.00 on mean rank. {PAYS}"
+UNSEEN = "Curvature is not seen to pay on this data."
 WITHIN = "are within the spread of seeds of each other."
 TREES = {
     "better on both": ([tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], BOTH),
@@ -63,7 +64,7 @@ TREES = {
     ),
     "within the spread": (
         [tree("lorentz", 2, 0.901), tree("euclidean", 2.1, 0.9)],
-        f"Lorentz and Euclidean {WITHIN} {PAYS_NOT}",
+        f"Lorentz and Euclidean {WITHIN} {UNSEEN}",
     ),
     "flat space is best": (
         [tree("euclidean", 2, 0.9), tree("lorentz", 9, 0.6), tree("product", 9, 0.5)],
@@ -113,7 +114,7 @@ def twins(**bits):
 @pytest.mark.parametrize(
     ("bits", "said"),
     [
-        ({}, ["HELM-D and Llama are within the spread of seeds", "Curvature does not pay on this data."]),
+        ({}, ["HELM-D and Llama are within the spread of seeds", "Curvature is not seen to pay on this data."]),
         ({"HELM_D": [1.9, 1.91]}, [f"HELM-D beats Llama {BEYOND}, by 0.1000 on bits/byte.", "in HELM-D only."]),
         ({"HELM_MiCE": [1.9, 1.91]}, [f"HELM-MiCE beats MiCE-Const {BEYOND}", "in HELM-MiCE only."]),
         (
@@ -124,7 +125,7 @@ def twins(**bits):
             {"Llama": [1.9, 1.91], "DeepSeek_V3": [1.9, 1.91]},
             ["Llama beats HELM-D", "DeepSeek-V3 beats HELM-MiCE", "not pay"],
         ),
-        ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama are within", "does not pay"]),
+        ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama are within", "is not seen to pay"]),
     ],
 )
 def test_the_verdict_of_twins(bits, said):
@@ -141,6 +142,49 @@ def test_one_seed_proves_nothing_and_one_entrant_is_alone():
     assert (
         results([tree("lorentz", 2, 0.9)], (PRECISION,), 3).verdict() == "3 seeds of one geometry: nothing to compare."
     )
+
+
+def test_what_the_shown_digits_do_not_tell_apart_is_a_tie():
+    near = [row("lorentz", {"map": [0.9 + 1e-9] * 2}), row("euclidean", {"map": [0.9] * 2}, flat=True)]
+    tie = results(near, (PRECISION,), 2)
+    assert tie.verdict().endswith(f"{WITHIN} {UNSEEN}")
+    assert not any("best" in line for line in tie.lines())
+    lone = [row("lorentz", {"map": [0.9 + 1e-9]}), row("euclidean", {"map": [0.9]}), row("poincare", {"map": [0.5]})]
+    one = results(lone, (PRECISION,), 1)
+    assert one.verdict().startswith("1 seed: lorentz and euclidean share the best mAP (0.900), ")
+    assert [line.endswith("<- best") for line in one.lines()[1:4]] == [True, True, False]
+
+
+def test_the_curved_entrant_that_wins_most_answers_to_flat_space():
+    rows = [tree("lorentz", 9, 0.9), tree("poincare", 1, 0.85), tree("euclidean", 5, 0.8)]
+    said = results(rows, (PRECISION, RANK)).verdict()
+    assert f"Poincare beats Euclidean {BEYOND}, by 0.050 on mAP and by 4.00 on mean rank. {PAYS}" in said
+
+
+def family(**ranks):
+    """HELM-D against Llama and HELM-MiCE against DeepSeek-V3, each pair with its (mAP, rank) of the curved one."""
+    rows = []
+    for (curved, flat), (map_, rank) in zip((("D", "Llama"), ("M", "DeepSeek")), ranks.values(), strict=True):
+        rows += [tree(curved, rank, map_), replace(tree(flat, 5, 0.8))]
+        rows[-1] = replace(rows[-1], entrant=replace(rows[-1].entrant, flat=True, twin_of=curved))
+    return results(rows, (PRECISION, RANK)).verdict()
+
+
+BETTER, WORSE, EVEN, MIXED = (0.9, 1), (0.7, 9), (0.8, 5), (0.9, 9)
+CONCLUSIONS = [
+    (BETTER, BETTER, "Curvature pays on this data."),
+    (WORSE, WORSE, "Curvature does not pay on this data."),
+    (WORSE, EVEN, "Curvature is not seen to pay on this data."),
+    (BETTER, EVEN, "Curvature pays on this data in D only."),
+    (MIXED, MIXED, "Whether curvature pays on this data depends on which of them counts."),
+    (MIXED, EVEN, "On this data it is not seen to pay in the others; in D that depends on which score counts."),
+    (BETTER, MIXED, "On this data it pays in D; in M that depends on which score counts."),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "said"), CONCLUSIONS)
+def test_the_conclusion_of_two_pairs(first, second, said):
+    assert family(first=first, second=second).endswith(said)
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from horosphere.data.dense import IGNORED, DenseData, Instances, open_instances, open_semantic
 from horosphere.data.dense_batches import collate_instances, cut, flipped, separated, short_side
 from horosphere.errors import UserError
+from horosphere.evaluate import pixels
+from horosphere.evaluate.objects import evaluate_instances
+from horosphere.evaluate.pixels import evaluate_semantic
 from horosphere.runs import Run
 from horosphere.tasks import dense as module
-from horosphere.tasks.dense import evaluate_instances, evaluate_semantic
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.data.shapes import save, write_coco, write_instances, write_semantic
@@ -183,7 +185,7 @@ def test_pictures_of_many_sizes_are_scored_as_one_by_one(tmp_path, monkeypatch):
             shutil.copy(Path(other, part, "00.png"), root / part / f"{number:02}.png")
     pictures = open_semantic(str(root), ignore=9)
     together = evaluate_semantic(Oracle(), pictures, 32, World())
-    monkeypatch.setattr(module, "EVAL_ROWS", 1)
+    monkeypatch.setattr(pixels, "EVAL_ROWS", 1)
     assert evaluate_semantic(Oracle(), pictures, 32, World()) == together
 
 

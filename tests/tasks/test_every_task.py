@@ -350,3 +350,20 @@ def test_every_entry_of_the_catalogue_stands_for_something():
         for entrant in comparison.entrants:
             assert not entrant.recipe or entrant.recipe in recipe_names()
             assert {entrant.twin_of, entrant.ablation_of} <= {"", *names}
+
+
+# -- data that change under a run -------------------------------------------------------------------------------------
+
+
+def test_a_run_does_not_go_on_with_data_of_other_names(tmp_path):
+    data = write_data("nodes", tmp_path)
+    run_tiny(tiny("nodes", data, "schedule=constant", "warmup=0"), tmp_path / "run")
+    before = everything(tmp_path / "run")
+    file = Path(data)
+    file.write_text("\n".join(reversed(file.read_text().strip().split("\n"))) + "\n")
+    longer = tiny("nodes", data, "schedule=constant", "warmup=0", "steps=8")
+    with pytest.raises(UserError, match=r"the data have changed since it was begun \(digest\)"):
+        run_tiny(longer, tmp_path / "run", resume=True)
+    with pytest.raises(UserError, match=r"has changed since .* \(digest\)"):
+        evaluate(Run.open(tmp_path / "run"), device="cpu")
+    assert everything(tmp_path / "run") == before

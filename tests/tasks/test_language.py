@@ -16,11 +16,12 @@ pytest.importorskip("transformers", reason="language models need transformers")
 
 from horosphere.data.tokens import TokenFile, Windows, packed_positions, text_tokens, windows_in_order
 from horosphere.errors import UserError
+from horosphere.evaluate.text import validate
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.models.writing import packed_inputs, write
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
-from horosphere.tasks.language import load, token_study, validate
+from horosphere.tasks.language import load, token_study
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.tasks.test_every_task import live, refused, truncate

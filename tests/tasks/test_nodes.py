@@ -147,7 +147,7 @@ def test_a_wrong_setting(setting, message):
 def test_weights_of_another_graph_are_refused(embed, tmp_path):
     embed()
     (tmp_path / "other.tsv").write_text("a\tb\nc\tb\n")
-    with pytest.raises(UserError, match="a run of other nodes, dimensions or geometry"):
+    with pytest.raises(UserError, match="a run of other nodes, dimensions, geometry or curvature"):
         embed(f"start={tmp_path / 'run-1'}", data=tmp_path / "other.tsv")
 
 

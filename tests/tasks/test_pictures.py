@@ -17,6 +17,7 @@ from torch import nn
 
 from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
+from horosphere.evaluate import classification
 from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier
@@ -255,7 +256,7 @@ def test_evaluation_counts_every_picture_once(data, monkeypatch):
     images = replace(
         images, valid=replace(images.valid, numbers=images.valid.numbers[:13], labels=images.valid.labels[:13])
     )
-    monkeypatch.setattr(module, "EVAL_ROWS", 5)  # which does not divide 13
+    monkeypatch.setattr(classification, "EVAL_ROWS", 5)  # which does not divide 13
     torch.manual_seed(0)
     model = Normed(4).eval()
     measured = evaluate_pictures(model, images, 8, Augmentation(crop="shift"), World())
@@ -286,7 +287,7 @@ def test_a_run_learns_and_says_so(data, tmp_path):
 
 
 def test_many_classes_are_not_compared_with_each_other(data, monkeypatch):
-    monkeypatch.setattr(module, "PLACED", 3)
+    monkeypatch.setattr(classification, "PLACED", 3)
     scores = evaluate_pictures(Normed(4).eval(), small(data).task.open_data(), 8, Augmentation(crop="shift"), World())
     assert set(scores) == {"loss", "top1", "top5", "coarse", "tree_error"}
 
