@@ -13,7 +13,10 @@ from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.models.towers.base import Towers
 
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # OpenAI's, and nearly everybody's
+MEAN, STD = (
+    (0.48145466, 0.4578275, 0.40821073),
+    (0.26862954, 0.26130258, 0.27577711),
+)  # OpenAI's, and nearly everybody's
 
 
 class HuggingFaceClip(Towers):
@@ -58,7 +61,9 @@ class OpenClip(Towers):
         self.model, self.tokenizer = model, tokenizer
         size = model.visual.image_size
         self.size = size if isinstance(size, int) else size[0]
-        self.width = (model.text_projection if hasattr(model, "text_projection") else model.text.text_projection).shape[1]
+        self.width = (model.text_projection if hasattr(model, "text_projection") else model.text.text_projection).shape[
+            1
+        ]
         self.mean, self.std = tuple(mean), tuple(std)  # type: ignore[assignment]
 
     @property
