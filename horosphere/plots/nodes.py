@@ -20,7 +20,8 @@ def add_nodes(report: Report, results: Results, seen: Charted) -> None:
     if graph.directed:
         facts["depth"] = f"{graph.depth().max()}"
     report.facts({**facts, "2δ/diameter": f"{delta.relative:.2f}"})
-    how = "computed over all quadruples of nodes" if delta.exact else f"the largest of {delta.quadruples:,} of them"
+    sampled = f"the largest of {delta.quadruples:,} sampled quadruples of nodes"
+    how = "computed over all quadruples of nodes" if delta.exact else sampled
     how += f", among {delta.sampled:,} nodes drawn at random" if delta.sampled is not None else ""
     part = f" of the largest connected part, which has {delta.share:.0%} of the nodes" if delta.share < 1 else ""
     report.text(
