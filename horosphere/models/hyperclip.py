@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,14 +29,11 @@ from horosphere.models.towers import Towers
 
 SIDES = ("text", "image")
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
-SPLIT = (
-    ("q_proj", "k_proj", "v_proj"),
-    ("query", "key", "value"),
-)  # names of projections that have weights of their own
+SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projections that have weights of their own
 
 
 class BlockScale(nn.Module):
-    """W·Sᵀ, for each of `parts` weights stacked on another: a parametrization of torch's.   (parts·O, d) -> (parts·O, d)
+    """W·Sᵀ, for each of `parts` weights stacked on another: a parametrization of torch's.   (parts·O, d) -> the same
 
     >>> scale = BlockScale(width=4, block=2)
     >>> torch.equal(scale(torch.eye(4)), torch.eye(4))  # S starts as the identity
@@ -64,7 +60,7 @@ class BlockScale(nn.Module):
 @dataclass(frozen=True)
 class HyperClipConfig:
     block: int = 128  # n: S has blocks of n x n
-    sides: tuple[Literal["text", "image"], ...] = SIDES  # of the towers
+    sides: tuple[str, ...] = SIDES  # of the towers
     shared: bool = False  # one block a projection for all of its channels
 
 
@@ -146,7 +142,7 @@ class HyperClip:
 
 def hyperclip(towers: Towers, block: int = 128, sides: Sequence[str] = SIDES, shared: bool = False) -> HyperClip:
     """Freeze the towers, and put adapters on the queries, keys and values of every attention."""
-    chosen: Any = tuple(sides)
+    chosen = tuple(sides)
     if not chosen or set(chosen) - set(SIDES):
         raise UserError(f"sides={','.join(chosen)}: choose from {', '.join(SIDES)}")
     return HyperClip(towers, HyperClipConfig(block, chosen, shared))

