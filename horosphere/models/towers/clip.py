@@ -17,6 +17,7 @@ MEAN, STD = (
     (0.48145466, 0.4578275, 0.40821073),
     (0.26862954, 0.26130258, 0.27577711),
 )  # OpenAI's, and nearly everybody's
+VOCABULARIES = ("tokenizer.json", "vocab.json")  # without one transformers makes up an empty tokenizer
 
 
 class HuggingFaceClip(Towers):
@@ -97,6 +98,8 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
     from transformers import AutoTokenizer, CLIPModel
 
     local = {"local_files_only": True} if Path(source).is_dir() else {}
+    if local and not any(Path(source, name).is_file() for name in VOCABULARIES):
+        raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
         model = CLIPModel.from_pretrained(source, use_safetensors=True, **local)
         tokenizer = AutoTokenizer.from_pretrained(source, **local)

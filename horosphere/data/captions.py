@@ -1,0 +1,107 @@
+"""Pictures with captions: one each, or a chain from general to specific ("dog => poodle => poodle on a lawn")."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlparse
+
+import numpy as np
+
+from horosphere.errors import UserError, one_line
+
+SEPARATOR = "=>"  # between the captions of a chain
+CAPTION_COLUMNS = ("captions", "caption", "text")
+PICTURE_COLUMNS = ("image", "file", "file_name", "image_url", "url")
+KINDS = (".csv", ".tsv", ".jsonl")
+
+
+@dataclass(frozen=True, eq=False)
+class Captions:
+    """N chains of L captions, and the pictures they are of."""
+
+    chains: list[tuple[str, ...]]
+    pictures: list[Path]  # M, each once
+    of: np.ndarray  # (N,) the picture of each chain
+
+    @property
+    def levels(self) -> int:
+        return len(self.chains[0])
+
+    def __len__(self) -> int:
+        return len(self.chains)
+
+
+def read_captions(path: str | Path) -> Captions:
+    """A .csv, .tsv or .jsonl file, or the folder that holds it.
+
+    A row has captions (a column called captions, caption or text) and the name of a picture (image, file, file_name, or
+    the end of image_url). Pictures lie beside the file, or in images/.
+    """
+    file = _file(Path(path))
+    places = (file.parent / "images", file.parent)
+    chains: list[tuple[str, ...]] = []
+    numbers: dict[Path, int] = {}
+    of = []
+    for line, row in _rows(file):
+        text, name = (_cell(row, columns, file, line) for columns in (CAPTION_COLUMNS, PICTURE_COLUMNS))
+        chain = tuple(part.strip() for part in text.split(SEPARATOR))
+        if not all(chain):
+            raise UserError(f'{file}, line {line}: a caption is empty in "{text}"; write general {SEPARATOR} specific')
+        if chains and len(chain) != len(chains[0]):
+            how = f"the first row has {len(chains[0])}; separate as many by {SEPARATOR} everywhere"
+            raise UserError(f"{file}, line {line}: {len(chain)} captions; {how}")
+        # the last part of a path or an address: a caption file may not lead elsewhere
+        base = PurePosixPath(urlparse(name).path).name
+        picture = next((place / base for place in places if base and (place / base).is_file()), None)
+        if picture is None:
+            raise UserError(
+                f"{file}, line {line}: there is no picture {base or name} in {places[0]} or beside the file"
+            )
+        chains.append(chain)
+        of.append(numbers.setdefault(picture, len(numbers)))
+    if not chains:
+        raise UserError(f"{file}: no captions in it; a row has a caption and a picture")
+    return Captions(chains, list(numbers), np.array(of))
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in KINDS)
+        if len(files) != 1:
+            raise UserError(f"{path}: {len(files)} files of captions ({', '.join(KINDS)}); name one of them")
+        return files[0]
+    if path.suffix not in KINDS:
+        raise UserError(f"{path}: captions are read from {', '.join(KINDS)}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; check the path")
+    return path
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, {column: cell}); the first line of a table is its head."""
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            if file.suffix == ".jsonl":
+                for line, text in enumerate(stream, start=1):
+                    row = json.loads(text)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"line {line} is no object")
+                    yield line, {str(key): str(value) for key, value in row.items()}
+            else:
+                table = csv.DictReader(stream, delimiter="," if file.suffix == ".csv" else "\t")
+                for row in table:
+                    yield table.line_num, {key: value or "" for key, value in row.items() if isinstance(key, str)}
+    except (UnicodeDecodeError, ValueError, csv.Error) as error:
+        raise UserError(f"{file}: a damaged file ({one_line(error)}); mend it") from error
+
+
+def _cell(row: dict[str, str], columns: tuple[str, ...], file: Path, line: int) -> str:
+    for column in columns:
+        if row.get(column):
+            return row[column]
+    known = ", ".join(row) or "nothing"
+    raise UserError(f"{file}, line {line}: none of the columns {', '.join(columns)}; it has {known}")
