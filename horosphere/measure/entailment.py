@@ -6,10 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from horosphere.measure.ranks import rank_correlation
-from horosphere.models.radial import exterior_angle
+from horosphere.models.radial import radial_angle
 
 
 def graded_entailment(specific: Tensor, general: Tensor, root: Tensor, scores: Sequence[float]) -> float:
     """Spearman's correlation of people's scores of "X is a kind of Y" and -Ξ_r(Y, X).   (N, D), (N, D), (D,)"""
-    angles = exterior_angle(general, specific, root)
+    angles = radial_angle(general, specific, root)
     return rank_correlation(np.asarray(scores), -angles.detach().double().cpu().numpy())

@@ -11,42 +11,28 @@ The root r is the embedding of "". A text e entails e' when the way from e to e'
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-KEEP = 10.0  # weight of what was learned before
+from horosphere.geometry import Euclidean, exterior_angle, half_aperture
+
+FLAT = Euclidean()
 
 
-def exterior_angle(e: Tensor, other: Tensor, root: Tensor) -> Tensor:
-    """Ξ_r(e, e'), 0 where e is the root or e' is e.   (..., D), (..., D), (D,) -> (...)
-
-    atan2 of both parts has a gradient everywhere but there; acos has none at 0 and π.
+def radial_angle(e: Tensor, other: Tensor, root: Tensor) -> Tensor:
+    """Ξ_r(e, e'); 0 where e is the root or e' is e.   (..., D), (..., D), (D,) -> (...)
 
     >>> root, dog, poodle = torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1.0])
-    >>> exterior_angle(dog, poodle, root).rad2deg().round()
+    >>> radial_angle(dog, poodle, root).rad2deg().round()
     tensor(90.)
     """
-    a, b = torch.broadcast_tensors(e - root, other - e)
-    along = (a * b).sum(-1)
-    # |a||b| sin, as the length of what of b stands across a
-    length = a.square().sum(-1, keepdim=True)
-    across = b - a * (along[..., None] / length.where(length > 0, 1))
-    sine = _length(across) * _length(a)
-    angle = torch.atan2(sine, along)
-    return torch.where((length[..., 0] > 0) & ((sine != 0) | (along != 0)), angle, 0.0)
-
-
-def _length(x: Tensor) -> Tensor:
-    """|x|, whose gradient at 0 is 0."""
-    square = x.square().sum(-1)
-    return torch.where(square > 0, square.where(square > 0, 1).sqrt(), 0.0)
+    return exterior_angle(e - root, other - root, FLAT)
 
 
 def radial_loss(true: Tensor, false: Tensor, root: Tensor) -> Tensor:
     """Chains of L captions, unit vectors, and captions of the same levels that are not true.   (B, L, D) twice -> ()"""
-    onward = exterior_angle(true[:, :-1], true[:, 1:], root)
-    aside = exterior_angle(true[:, :-1], false[:, :-1], root)
+    onward = radial_angle(true[:, :-1], true[:, 1:], root)
+    aside = radial_angle(true[:, :-1], false[:, :-1], root)
     gaps = (onward - aside).flatten()
     hardest = gaps[onward.flatten().argmax()] + gaps[aside.flatten().argmin()]
     return gaps.mean() + hardest
@@ -63,7 +49,7 @@ def cone_loss(true: Tensor, false: Tensor, root: Tensor, width: float = 0.1, mar
     Outside by how much, and for what is not true, inside by how much.   (B, L, D) twice -> ()
     """
     apex = true[:, :-1]
-    half = torch.asin((width / (apex - root).norm(dim=-1)).clamp(max=1))  # nearer than `width` the cone is everything
-    outside = exterior_angle(apex, true[:, 1:], root) - half
-    inside = exterior_angle(apex, false[:, :-1], root) - half
+    half = half_aperture(apex - root, FLAT, width)
+    outside = radial_angle(apex, true[:, 1:], root) - half
+    inside = radial_angle(apex, false[:, :-1], root) - half
     return outside.clamp(min=0).mean() + (margin - inside).clamp(min=0).mean()

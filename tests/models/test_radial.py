@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from horosphere.models.radial import cone_loss, exterior_angle, kept, radial_loss
+from horosphere.models.radial import cone_loss, kept, radial_angle, radial_loss
 
 
 def unit(*shape, seed=0):
@@ -21,28 +21,28 @@ def literal(e, other, root):
 
 def test_it_is_the_angle_between_the_way_out_and_the_way_on():
     e, other, root = unit(50, 8), unit(50, 8, seed=1), unit(8, seed=2)
-    assert_close(exterior_angle(e, other, root), literal(e, other, root))
+    assert_close(radial_angle(e, other, root), literal(e, other, root))
 
 
 def test_straight_on_is_zero_straight_back_is_pi_and_no_way_is_zero():
     root, out = torch.zeros(3), torch.tensor([1.0, 2.0, 2.0])
     cases = {(out, 2 * out): 0.0, (out, out / 2): math.pi, (root, out): 0.0, (out, out): 0.0}
     for (e, other), angle in cases.items():
-        assert exterior_angle(e, other, root).item() == pytest.approx(angle, abs=1e-6)
+        assert radial_angle(e, other, root).item() == pytest.approx(angle, abs=1e-6)
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5, 1.0, 0.0])
 def test_gradients_are_finite_where_the_angle_is_extreme(factor):
     out = torch.tensor([1.0, 2.0, 2.0], requires_grad=True)
     root = torch.zeros(3, requires_grad=True)
-    exterior_angle(out, factor * out.detach(), root).backward()
+    radial_angle(out, factor * out.detach(), root).backward()
     assert out.grad.isfinite().all()
     assert root.grad.isfinite().all()
 
 
 def test_the_gradient_is_that_of_the_arc_cosine():
     e, other, root = unit(5, 4).requires_grad_(), unit(5, 4, seed=1).requires_grad_(), unit(4, seed=2).requires_grad_()
-    ours, theirs = (torch.autograd.grad(f(e, other, root).sum(), (e, other, root)) for f in (exterior_angle, literal))
+    ours, theirs = (torch.autograd.grad(f(e, other, root).sum(), (e, other, root)) for f in (radial_angle, literal))
     for a, b in zip(ours, theirs, strict=True):
         assert_close(a, b)
 
