@@ -22,6 +22,7 @@ FLAT = Euclidean()
 def radial_angle(e: Tensor, other: Tensor, root: Tensor) -> Tensor:
     """Ξ_r(e, e'); 0 where e is the root or e' is e.   (..., D), (..., D), (D,) -> (...)
 
+    >>> import torch
     >>> root, dog, poodle = torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1.0])
     >>> radial_angle(dog, poodle, root).rad2deg().round()
     tensor(90.)
