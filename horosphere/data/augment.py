@@ -19,6 +19,7 @@ from torch import Tensor
 from horosphere.extras import require
 from horosphere.settings import Amount, Range, Share
 
+Channels = tuple[float, float, float]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
 
 # top, left, height, width in pixels; a box may reach beyond the picture, where all is black
@@ -165,25 +166,23 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
     return mix(x, targets, draws, how) if how.mixes else (x, targets)
 
 
-def normalise(images: Tensor) -> Tensor:
-    """(x/255 - mean)/std by channel.   (B, 3, H, W) uint8 -> float32
+def normalise(images: Tensor, mean: Channels = MEAN, std: Channels = STD) -> Tensor:
+    """(x/255 - mean)/std by channel, by default ImageNet's.   (B, 3, H, W) uint8 -> float32
 
     >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
     >>> normalise(white).flatten()
     tensor([2.2489, 2.4286, 2.6400])
     """
-    mean, std = _constants(images.device)
-    return (images.float() / 255 - mean) / std
+    return (images.float() / 255 - _constant(mean, images.device)) / _constant(std, images.device)
 
 
 @lru_cache
-def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """MEAN and STD, (3, 1, 1), made once for each device.
+def _constant(values: Channels, device: torch.device) -> Tensor:
+    """(3, 1, 1), made once for each device.
 
     A CUDA graph replays a captured copy, but the host's memory it copied from holds something else by then.
     """
-    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, STD))
-    return mean, std
+    return torch.tensor(values, device=device).view(3, 1, 1)
 
 
 def mix(x: Tensor, targets: Tensor, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:

@@ -65,19 +65,21 @@ class HyperClipConfig:
 
 
 class HyperClip:
-    """The adapters of one name on a pair of towers. Names let several live side by side; one is on at a time."""
+    """The adapters on a pair of towers, which can have one such set at a time."""
 
-    def __init__(self, towers: Towers, config: HyperClipConfig, name: str = "default"):
-        self.towers, self.config, self.name = towers, config, name
+    def __init__(self, towers: Towers, config: HyperClipConfig):
+        self.towers, self.config = towers, config
         self.scales: dict[str, BlockScale] = {}
         self.owners: list[tuple[nn.Module, str]] = []
         for side in config.sides:
             tower = towers.text_tower if side == "text" else towers.image_tower
-            found = list(attention_weights(tower))
-            if not found:
+            weights = list(attention_weights(tower))
+            if not weights:
                 what = "no attention with projections of queries, keys and values"
                 raise UserError(f"the {side} tower has {what}; leave it out of sides")
-            for path, module, weight, parts in found:
+            if any(parametrize.is_parametrized(module, weight) for _, module, weight, _ in weights):
+                raise UserError(f"the {side} tower has an adapter already; merge it first")
+            for path, module, weight, parts in weights:
                 scale = BlockScale(getattr(module, weight).shape[1], config.block, parts, config.shared)
                 scale.to(getattr(module, weight).device)
                 self.scales[f"{side}.{path}.{weight}"] = scale
@@ -170,16 +172,6 @@ def attention_weights(tower: nn.Module) -> Iterator[tuple[str, nn.Module, str, i
             layers = [getattr(module, name, None) for name in names]
             if all(isinstance(layer, nn.Linear) for layer in layers):
                 yield from ((f"{path}.{name}", getattr(module, name), "weight", 1) for name in names)
-
-
-def radius(features: Tensor) -> dict[str, float]:
-    """Mean and standard deviation of 2|z|: the hyperbolic radius of exp0(z), for every c.   (N, D)
-
-    >>> radius(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
-    {'mean': 10.0, 'std': 0.0}
-    """
-    radii = 2 * features.detach().double().norm(dim=-1)
-    return {"mean": radii.mean().item(), "std": radii.std().item() if len(radii) > 1 else 0.0}
 
 
 def radius_loss(features: Tensor, target: float) -> Tensor:

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.geometry import Poincare
-from horosphere.models.hyperclip import BlockScale, attention_weights, hyperclip, load_hyperclip, radius, radius_loss
+from horosphere.models.hyperclip import BlockScale, attention_weights, hyperclip, load_hyperclip, radius_loss
 from horosphere.models.towers import Towers
 from tests.models.tiny_clip import CLIPS, huggingface_clip
 
@@ -127,6 +127,9 @@ def test_mistakes_take_one_line(tmp_path):
     towers = huggingface_clip()
     with pytest.raises(UserError, match="block=5 does not divide the width 32 of the attention; choose from 1, 2, 4"):
         hyperclip(towers, block=5)
+    hyperclip(other := huggingface_clip(), block=8)
+    with pytest.raises(UserError, match="the text tower has an adapter already; merge it first"):
+        hyperclip(other, block=8)
     with pytest.raises(UserError, match="sides=sound: choose from text, image"):
         hyperclip(towers, block=8, sides=("sound",))
     towers.model.vision_model.encoder = torch.nn.Identity()
@@ -149,6 +152,5 @@ def test_both_kinds_of_attention_are_found(towers):
     assert sum(found) == 6  # two layers, three projections
 
 
-def test_radius():
-    assert radius(torch.tensor([[3.0, 4.0]])) == {"mean": 10.0, "std": 0.0}
+def test_the_radius_of_a_vector_is_twice_its_length():
     assert radius_loss(torch.tensor([[3.0, 4.0]]), 5.0).item() == pytest.approx(1.0)

@@ -46,6 +46,8 @@ def test_a_folder_without_a_model_or_a_tokenizer_is_named(tmp_path):
     huggingface_clip().model.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="it has no tokenizer"):
         load_towers(str(tmp_path))
+    with pytest.raises(UserError, match="nowhere: no such folder; hf:nowhere would fetch"):
+        load_towers("nowhere")
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "vocab.json").write_text("{}")
     with pytest.raises(UserError, match="no CLIP of transformers"):

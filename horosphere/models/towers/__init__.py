@@ -22,9 +22,9 @@ __all__ = [
 
 
 def load_towers(name: str) -> Towers:
-    """ "two" (MiniLM and EfficientNet-Lite0), "open_clip:ViT-B-32[:WEIGHTS]", a folder, or a name of the hub."""
+    """ "two" (MiniLM and EfficientNet-Lite0), "open_clip:ViT-B-32[:WEIGHTS]", a folder, or "hf:NAME"."""
     if name == "two":
         return two_towers()
     if name.startswith("open_clip:"):
         return open_clip(name.removeprefix("open_clip:"))
-    return huggingface_clip(name.removeprefix("hf:"))
+    return huggingface_clip(name)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from horosphere.data.augment import Channels, normalise
+
 
 class Towers(nn.Module):
     """A text tower and an image tower of one space.
@@ -18,8 +20,8 @@ class Towers(nn.Module):
 
     width: int  # of the common space
     size: int  # pixels of the square pictures it was trained on
-    mean: tuple[float, float, float]  # of pixels from 0 to 1, by channel
-    std: tuple[float, float, float]
+    mean: Channels  # of pixels from 0 to 1
+    std: Channels
     text_tower: nn.Module
     image_tower: nn.Module
     logit_scale: nn.Parameter  # log of what cosines are multiplied by
@@ -38,8 +40,7 @@ class Towers(nn.Module):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """(N, 3, H, W) uint8 -> the same in floats, as the image tower reads them"""
-        mean, std = (pixels.new_tensor(v, dtype=torch.float32).view(3, 1, 1) for v in (self.mean, self.std))
-        return (pixels.float() / 255 - mean) / std
+        return normalise(pixels, self.mean, self.std)
 
     def encode(self, texts: Sequence[str], batch: int = 256) -> Tensor:
         """Vectors of texts, without gradient.   N texts -> (N, width)"""
@@ -51,6 +52,12 @@ class Towers(nn.Module):
 
     def forward(self, tokens: dict[str, Tensor], pixels: Tensor) -> tuple[Tensor, Tensor]:
         return self.text(tokens), self.image(pixels)
+
+
+def tokenized(tokenizer: Any, texts: Sequence[str], longest: int) -> dict[str, Tensor]:
+    """What a text encoder of transformers reads.   N texts -> input_ids, attention_mask (N, T)"""
+    made = tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
+    return {name: made[name] for name in ("input_ids", "attention_mask")}
 
 
 def frozen(module: Any) -> Any:

