@@ -367,3 +367,13 @@ def test_a_run_does_not_go_on_with_data_of_other_names(tmp_path):
     with pytest.raises(UserError, match=r"has changed since .* \(digest\)"):
         evaluate(Run.open(tmp_path / "run"), device="cpu")
     assert everything(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("kind", ["language", "pictures", "semantic", "instances"])
+def test_data_of_other_content_have_another_digest(data, kind):
+    task = tiny(kind, data(kind)).task
+    opened = task.open_data()
+    names = {} if kind == "language" else {"classes": opened.classes[::-1]}
+    other = replace(opened, **names) if names else replace(opened, train=opened.valid)
+    assert task.facts(opened)["digest"] == task.facts(task.open_data())["digest"]
+    assert task.facts(other)["digest"] != task.facts(opened)["digest"]
