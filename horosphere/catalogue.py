@@ -275,11 +275,11 @@ COMPARISONS = (
         "adapters",
         "method",
         (
-            Entrant("HyperCLIP", changes=("method=hyperclip",)),
-            Entrant("LoRA", changes=("method=lora",), flat=True),
-            Entrant("OFT", changes=("method=oft",), flat=True),
-            Entrant("projection", changes=("method=projection",), flat=True),
-            Entrant("full", changes=("method=full",), flat=True),
+            Entrant("HyperCLIP", "adapt-hyperclip", ("method=hyperclip",)),
+            Entrant("LoRA", "adapt-lora", ("method=lora",), flat=True),
+            Entrant("OFT", "adapt-oft", ("method=oft",), flat=True),
+            Entrant("projection", "adapt-radial", ("method=projection",), flat=True),
+            Entrant("full", "adapt-full", ("method=full",), flat=True),
         ),
     ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,7 @@ def describe(reference: str) -> dict[str, Setting]:
     ['least', 'most', 'above', 'below']
     """
     module, _, name = reference.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError:
-        spec = None
+    spec = _spec(module)
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
     tree = ast.parse(source)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -78,6 +76,21 @@ def describe(reference: str) -> dict[str, Setting]:
             text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
             settings[target.id] = Setting(target.id, kind, default, text)
     return {name: setting for name, setting in settings.items() if name not in apart}
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module is. `find_spec` would import the packages around it; only the outermost one is asked here."""
+    outermost, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(outermost)
+    except ImportError:
+        return None
+    for place in range(1, len(inner) + 1):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        name = ".".join([outermost, *inner[:place]])
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
+    return spec
 
 
 def _comments(source: str) -> dict[int, str]:
