@@ -86,7 +86,7 @@ def test_a_template_that_cannot_be_learned_is_named():
     towers = huggingface_clip()
     with pytest.raises(UserError, match=r"where does the name go\? Write {} there"):
         filled("a photo", NAMES)
-    with pytest.raises(UserError, match="no words before {} to begin with; add some, or set context=4"):
+    with pytest.raises(UserError, match=r"no words before {} to begin with; add some, or set context=4"):
         LearnedContext(towers, NAMES, "{} in a photo")
     with pytest.raises(UserError, match="no room for names behind so many words"):
         LearnedContext(towers, NAMES, "a photograph of one {}.")
