@@ -101,6 +101,7 @@ TASKS = (
         "horosphere.tasks.nodes:NodesOptions",
         "horosphere.plots.nodes:add_nodes",
     ),
+    Task("few_shot", "horosphere.tasks.few_shot:FewShot", "learn classes from a few pictures each", "these pictures"),
 )
 
 
@@ -149,6 +150,10 @@ def _torchvision(name: str, title: str, paper: str) -> Model:
     )
 
 
+def _few_shot(name: str, build: str, title: str, settings: str = "", **more: Any) -> Model:
+    return Model(name, "few_shot", build, title, settings=settings, comparison="few-shot", **more)
+
+
 MODELS = (
     *(model for size in ("tiny", "small", "100m") for model in _helm(size, "d")),
     *(model for size in ("tiny", "small", "120m", "1b") for model in _helm(size, "mice")),
@@ -189,6 +194,32 @@ MODELS = (
         geometries=("lorentz", "poincare", "product", "euclidean"),
         comparison="geometries",
         paper="Nickel & Kiela 2017, 2018",
+    ),
+    _few_shot("linear-probe", "horosphere.models.few_shot:LinearProbe", "linear probe"),
+    _few_shot(
+        "coop",
+        "horosphere.models.few_shot:TextLearner",
+        "CoOp",
+        "horosphere.models.prompts:ContextConfig",
+        ablations=("context",),
+        paper="Zhou et al. 2022",
+    ),
+    _few_shot(
+        "lathadapter",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter",
+        "horosphere.models.lathadapter:LatHAdapterConfig",
+        geometries=("poincare",),
+        ablations=("beta", "attributes", "neighbours"),
+        paper="LatHAdapter",
+    ),
+    _few_shot(
+        "coop-lathadapter",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter beside CoOp",
+        "horosphere.models.few_shot:ContextAdapterConfig",
+        geometries=("poincare",),
+        paper="LatHAdapter",
     ),
 )
 
@@ -232,6 +263,16 @@ COMPARISONS = (
             Entrant("Hi-Mapper"),
             Entrant("Hi-Mapper, flat loss", changes=("tree.geometry=euclidean",)),
             Entrant("without Hi-Mapper", changes=("tree=none",), flat=True),
+        ),
+    ),
+    Comparison(
+        "few-shot",
+        "method",
+        (
+            Entrant("linear-probe", changes=("model=linear-probe",)),
+            Entrant("coop", changes=("model=coop",), ablation_of="coop-lathadapter"),
+            Entrant("lathadapter", changes=("model=lathadapter",)),
+            Entrant("coop-lathadapter", changes=("model=coop-lathadapter",)),
         ),
     ),
 )

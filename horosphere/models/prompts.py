@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -17,9 +18,15 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.models.towers import Towers
+from horosphere.settings import Count
 
 PLACE = "x"  # the word that keeps a place for a vector that begins at random
 START_STD = 0.02  # of vectors that begin at random
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    context: Count | None = None  # learned vectors that begin at random; none: the words before {} in the template
 
 
 def filled(template: str, names: Sequence[str]) -> list[str]:
