@@ -104,9 +104,7 @@ def class_vectors(towers: Towers, names: Sequence[str], template: str) -> Tensor
         return towers.text_vector(features)
 
 
-def few_shot_learner(
-    model: str, towers: Towers, names: Sequence[str], template: str, config: object
-) -> FewShotLearner:
+def few_shot_learner(model: str, towers: Towers, names: Sequence[str], template: str, config: object) -> FewShotLearner:
     """A learner by name, at its start."""
     if model == "linear-probe":
         return LinearProbe(towers, len(names))

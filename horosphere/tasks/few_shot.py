@@ -21,10 +21,10 @@ from horosphere.files import digest
 from horosphere.models.few_shot import FewShotLearner, alike, class_vectors, few_shot_learner
 from horosphere.models.prompts import filled
 from horosphere.models.towers import Towers, frozen, image_features
+from horosphere.models.towers import load_towers as open_towers
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Count
-from horosphere.models.towers import load_towers as open_towers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 
@@ -124,7 +124,9 @@ class FewShot(Task[FewShotData]):
         data = FewShotData(towers, images.classes, images.tree, pool, held, texts)
         for part in self.parts(data):
             if not within(held.labels, part).any():
-                raise UserError(f"{self.data}: no pictures held out of the classes from {data.classes[part][0]}; give some")
+                raise UserError(
+                    f"{self.data}: no pictures held out of the classes from {data.classes[part][0]}; give some"
+                )
         return data
 
     def _vectors(self, towers: Towers, images: ImageSet, most: int) -> Vectors:
