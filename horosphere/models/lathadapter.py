@@ -99,7 +99,9 @@ def triplets(distances: Tensor, k: int) -> Tensor:
     """
     near = reciprocal(distances, k)
     own = torch.eye(len(near), dtype=torch.bool, device=near.device)
-    found = ((near & ~own)[:, :, None] & ~near[:, None, :]).nonzero()
+    pairs = (near & ~own).nonzero()  # i, j
+    pair, far = (~near[pairs[:, 0]]).nonzero().unbind(1)
+    found = torch.cat([pairs[pair], far[:, None]], 1)
     return found if len(found) <= MOST else found[torch.randperm(len(found), device=found.device)[:MOST]]
 
 

@@ -18,13 +18,14 @@ from horosphere.errors import UserError
 from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
-from horosphere.models.few_shot import FewShotLearner, alike, class_vectors, few_shot_learner
+from horosphere.models.few_shot import FewShotLearner, TextLearner, alike, class_vectors, few_shot_learner
 from horosphere.models.prompts import filled
 from horosphere.models.towers import Towers, frozen, image_features
-from horosphere.models.towers import load_towers as open_towers
 from horosphere.models.weights import begin_with
+from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.runs import Run
 from horosphere.settings import Count
+from horosphere.tasks.image_text import open_towers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 
@@ -185,6 +186,17 @@ class FewShot(Task[FewShotData]):
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         total, parts = cast(FewShotLearner, model).loss(batch["images"], batch["labels"], self.learned(self.opened))
         return total, {name: part.detach() for name, part in parts.items()}
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Classes feel attributes through β alone, so steps of attributes are 1/β as long."""
+        groups = param_groups(model, self.engine.weight_decay)
+        adapter = cast(Any, model).adapter if isinstance(model, TextLearner) else None
+        if adapter is not None and adapter.config.beta:
+            for group in groups:
+                group["params"] = [p for p in group["params"] if p is not adapter.attributes]
+            scaled = {"weight_decay": self.engine.weight_decay, "lr_scale": 1 / adapter.config.beta}
+            groups = [*(group for group in groups if group["params"]), {"params": [adapter.attributes], **scaled}]
+        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas, decoupled_weight_decay=True)
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Scores of the model, and of the towers without it."""
