@@ -118,6 +118,8 @@ class FewShot(Task[FewShotData]):
             how = "train them with the task image_text, and give the run as towers=RUN"
             raise UserError(f"towers=two: projections that were never trained; {how}")
         towers = frozen(open_towers(self.towers)).to(self.world.device)
+        if not towers.sees:
+            raise UserError(f"towers={self.towers}: they have no image tower; give a CLIP, or a run of image_text")
         pool, held = (
             self._vectors(towers, part, most) for part, most in ((images.train, self.pool), (images.valid, self.held))
         )

