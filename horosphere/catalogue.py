@@ -61,6 +61,7 @@ class Entrant:
     flat: bool = False
     twin_of: str = ""  # the curved entrant whose flat twin this is
     ablation_of: str = ""  # the entrant that this is without a part
+    baseline: bool = False  # shown beside the others; a verdict does not speak of it
 
 
 @dataclass(frozen=True)
