@@ -157,10 +157,6 @@ def _torchvision(name: str, title: str, paper: str) -> Model:
     )
 
 
-def _few_shot(name: str, build: str, title: str, settings: str = "", **more: Any) -> Model:
-    return Model(name, "few_shot", build, title, settings=settings, comparison="few-shot", **more)
-
-
 MODELS = (
     *(model for size in ("tiny", "small", "100m") for model in _helm(size, "d")),
     *(model for size in ("tiny", "small", "120m", "1b") for model in _helm(size, "mice")),
@@ -223,30 +219,35 @@ MODELS = (
         comparison="adapters",
         paper="HyperCLIP, Alper & Averbuch-Elor 2024",
     ),
-    _few_shot("linear-probe", "horosphere.models.few_shot:LinearProbe", "linear probe"),
-    _few_shot(
+    Model("linear-probe", "few_shot", "horosphere.models.few_shot:LinearProbe", "linear probe"),
+    Model(
         "coop",
+        "few_shot",
         "horosphere.models.few_shot:TextLearner",
         "CoOp",
-        "horosphere.models.prompts:ContextConfig",
+        settings="horosphere.models.prompts:ContextConfig",
         ablations=("context",),
         paper="Zhou et al. 2022",
     ),
-    _few_shot(
+    Model(
         "lathadapter",
+        "few_shot",
         "horosphere.models.few_shot:TextLearner",
         "LatHAdapter",
-        "horosphere.models.lathadapter:LatHAdapterConfig",
-        geometries=("poincare",),
-        ablations=("beta", "attributes", "neighbours"),
+        settings="horosphere.models.lathadapter:LatHAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        ablations=("geometry", "beta", "attributes", "neighbours"),
+        comparison="few-shot",
         paper="LatHAdapter",
     ),
-    _few_shot(
+    Model(
         "coop-lathadapter",
+        "few_shot",
         "horosphere.models.few_shot:TextLearner",
         "LatHAdapter beside CoOp",
-        "horosphere.models.few_shot:ContextAdapterConfig",
-        geometries=("poincare",),
+        settings="horosphere.models.few_shot:ContextAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        comparison="few-shot",
         paper="LatHAdapter",
     ),
 )
@@ -317,10 +318,17 @@ COMPARISONS = (
         "few-shot",
         "method",
         (
-            Entrant("linear-probe", changes=("model=linear-probe",)),
-            Entrant("coop", changes=("model=coop",), ablation_of="coop-lathadapter"),
-            Entrant("lathadapter", changes=("model=lathadapter",)),
-            Entrant("coop-lathadapter", changes=("model=coop-lathadapter",)),
+            Entrant("linear-probe", "few-shot", ("model=linear-probe",)),
+            Entrant("coop", "few-shot", ("model=coop",), ablation_of="coop-lathadapter"),
+            Entrant("lathadapter", "few-shot", ("model=lathadapter",)),
+            Entrant(
+                "lathadapter, flat",
+                "few-shot",
+                ("model=lathadapter", "geometry=euclidean"),
+                flat=True,
+                twin_of="lathadapter",
+            ),
+            Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter",)),
         ),
     ),
 )

@@ -4,12 +4,12 @@ Classes are general, attributes lie between, pictures are specific. Only the att
 the vectors of the classes (ATR), and a loss (HHL) places all three on the ball as a hierarchy:
 
     F = [T; A],  S = cos(F, F),  F^ = F + β·D^-½ S D^-½ F,  T^ = F^[:C]                            ATR
-    t~ = exp0(T^),  v~ = exp0(v),  a~ = exp0(a)                                                    c = 0.1
+    t~ = exp0(T^),  v~ = exp0(v),  a~ = exp0(a)                                                    HHL, c = 0.1
     L = L_ecls + L_hcls + L_va + L_at
     P(class | v) = softmax(cos(v, T^)/τ - d_H(v~, t~))
 
-It takes any vectors of pictures and of classes in one space. T may carry a gradient of its own: beside prompt learning
-the adapter is one more loss.
+geometry="euclidean" is the same in flat space. The adapter takes any vectors of pictures and of classes in one space. T
+may carry a gradient of its own: beside prompt learning this is one more loss.
 
     adapter = LatHAdapter(width=512, config=LatHAdapterConfig(), scale=100.0)   # scale is 1/τ
     adapter.loss(images, texts, labels).total.backward()
@@ -19,14 +19,14 @@ the adapter is one more loss.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
-from horosphere.geometry import Manifold, Poincare
+from horosphere.geometry import Manifold, geometry
 from horosphere.settings import Amount, Count, Positive
 
 TEMPERATURE = 0.1  # of the choice of an ancestor
@@ -37,9 +37,10 @@ MOST = 4096  # triplets of a step
 class LatHAdapterConfig:
     """The numbers of the paper."""
 
+    geometry: Literal["poincare", "lorentz", "euclidean"] = "poincare"  # where classes, attributes and pictures lie
     attributes: Count = 16  # N: learned vectors between classes and pictures
     beta: Amount = 0.1  # β: how much of its neighbours a class takes on
-    curvature: Positive = 0.1  # c of the ball, whose curvature is -c
+    curvature: Positive = 0.1  # c of a curved geometry, whose curvature is -c
     margin: Amount = 0.1  # σ of both hierarchy losses
     neighbours: Count = 3  # k: how many nearest points are near, the point itself among them
 
@@ -116,7 +117,7 @@ def ancestor(distances: Tensor, training: bool) -> Tensor:
     return F.one_hot(distances.argmin(-1), distances.shape[-1]).to(distances.dtype)
 
 
-def hierarchy_loss(points: Tensor, above: Tensor, ball: Manifold, k: int, margin: float, training: bool) -> Tensor:
+def hierarchy_loss(points: Tensor, above: Tensor, space: Manifold, k: int, margin: float, training: bool) -> Tensor:
     """Two near points have a nearer ancestor than the three of a triplet. Ancestors are chosen from `above`.
 
     (B, d), (N, d) -> ().  L_va: points are pictures, above are attributes.  L_at: attributes, classes.
@@ -125,8 +126,8 @@ def hierarchy_loss(points: Tensor, above: Tensor, ball: Manifold, k: int, margin
 
     The mean over triplets; those whose two ancestors are the same count as 0. Without triplets it is 0.
     """
-    i, j, l = triplets(ball.pairwise(points, points).detach(), k).unbind(1)
-    up = ball.pairwise(points, above)  # (B, N)
+    i, j, l = triplets(space.pairwise(points, points).detach(), k).unbind(1)
+    up = space.pairwise(points, above)  # (B, N)
     pair = torch.maximum(up[i], up[j])
     of_two = ancestor(pair, training)
     of_three = ancestor(torch.maximum(pair, up[l]), training)
@@ -139,20 +140,31 @@ def hierarchy_loss(points: Tensor, above: Tensor, ball: Manifold, k: int, margin
 # -- answers and the whole --------------------------------------------------------------------------------------------
 
 
-def dual_space_logits(images: Tensor, texts: Tensor, scale: float, ball: Manifold) -> Tensor:
+def placed(vectors: Tensor, space: Manifold) -> Tensor:
+    """exp0(v) of the ball, which lies 2|v| from the origin, and the point as far in another geometry.   (..., d)
+
+    >>> ball, flat = geometry("poincare", 2, 0.1), geometry("euclidean", 2)
+    >>> v = torch.tensor([0.6, 0.8])
+    >>> torch.equal(placed(v, ball), ball.exp0(v)), placed(v, flat)
+    (True, tensor([1.2000, 1.6000]))
+    """
+    return space.lift(2 * vectors)
+
+
+def dual_space_logits(images: Tensor, texts: Tensor, scale: float, space: Manifold) -> Tensor:
     """cos(v, t)/τ - d_H(exp0(v), exp0(t)), 1/τ = scale.   (B, d), (C, d) -> (B, C)
 
     Where v and t are unit vectors, d_H falls as the cosine grows, and changes no answer. Texts that ATR has refined
     have lengths of their own, and keep them here.
     """
-    flat, curved = both_spaces(images, texts, ball)
-    return scale * flat - curved
+    cosines, distances = both_spaces(images, texts, space)
+    return scale * cosines - distances
 
 
-def both_spaces(images: Tensor, texts: Tensor, ball: Manifold) -> tuple[Tensor, Tensor]:
-    """Cosines, and distances on the ball.   (B, d), (C, d) -> 2 x (B, C)"""
-    flat = F.normalize(images, dim=-1) @ F.normalize(texts, dim=-1).T
-    return flat, ball.pairwise(ball.exp0(images), ball.exp0(texts))
+def both_spaces(images: Tensor, texts: Tensor, space: Manifold) -> tuple[Tensor, Tensor]:
+    """cos(v, t), and d_H(exp0(v), exp0(t)).   (B, d), (C, d) -> 2 x (B, C)"""
+    cosines = F.normalize(images, dim=-1) @ F.normalize(texts, dim=-1).T
+    return cosines, space.pairwise(placed(images, space), placed(texts, space))
 
 
 class LatHAdapterLoss(NamedTuple):
@@ -174,7 +186,7 @@ class LatHAdapter(nn.Module):
     def __init__(self, width: int, config: LatHAdapterConfig, scale: float):
         super().__init__()
         self.config, self.scale = config, scale
-        self.ball = Poincare(c=config.curvature)
+        self.space = geometry(config.geometry, width, config.curvature)
         self.attributes = nn.Parameter(torch.randn(config.attributes, width) / width**0.5)  # about as long as texts
 
     def refined(self, texts: Tensor) -> Tensor:
@@ -183,14 +195,14 @@ class LatHAdapter(nn.Module):
 
     def forward(self, images: Tensor, texts: Tensor) -> Tensor:
         """Logits, whose softmax is P(class | picture).   (B, d), (C, d) -> (B, C)"""
-        return dual_space_logits(F.normalize(images, dim=-1), self.refined(texts), self.scale, self.ball)
+        return dual_space_logits(F.normalize(images, dim=-1), self.refined(texts), self.scale, self.space)
 
     def loss(self, images: Tensor, texts: Tensor, labels: Tensor) -> LatHAdapterLoss:
         """L = L_ecls + L_hcls + L_va + L_at.   (B, d), (C, d), (B,) -> scalars"""
-        images, refined, ball = F.normalize(images, dim=-1), self.refined(texts), self.ball
-        flat, curved = both_spaces(images, refined, ball)
-        ecls, hcls = F.cross_entropy(self.scale * flat, labels), F.cross_entropy(-curved, labels)
-        pictures, attributes, classes = ball.exp0(images), ball.exp0(self.attributes), ball.exp0(refined)
-        how = ball, self.config.neighbours, self.config.margin, self.training
-        va, at = hierarchy_loss(pictures, attributes, *how), hierarchy_loss(attributes, classes, *how)
+        images, refined = F.normalize(images, dim=-1), self.refined(texts)
+        cosines, distances = both_spaces(images, refined, self.space)
+        ecls, hcls = F.cross_entropy(self.scale * cosines, labels), F.cross_entropy(-distances, labels)
+        v, a, t = (placed(vectors, self.space) for vectors in (images, self.attributes, refined))
+        how = self.space, self.config.neighbours, self.config.margin, self.training
+        va, at = hierarchy_loss(v, a, *how), hierarchy_loss(a, t, *how)
         return LatHAdapterLoss(ecls + hcls + va + at, ecls, hcls, va, at)

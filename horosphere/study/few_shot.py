@@ -21,7 +21,12 @@ RECIPE, TABLE = "few-shot", "table.json"
 SHOTS = (1, 2, 4, 8, 16)
 ZERO_SHOT = "zero-shot"
 # who answers to whom, where both are in the table
-PAIRS = (("lathadapter", ZERO_SHOT), ("lathadapter", "linear-probe"), ("coop-lathadapter", "coop"))
+PAIRS = (
+    ("lathadapter", ZERO_SHOT),
+    ("lathadapter", "lathadapter, flat"),
+    ("lathadapter", "linear-probe"),
+    ("coop-lathadapter", "coop"),
+)
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,22 @@ def test_refined_texts_keep_their_lengths():
     assert (lengths - 1).abs().max() > 1e-3
 
 
+def test_flat_space_is_the_limit_of_small_curvature():
+    images, texts, labels = random(8, 6), random(4, 6, seed=1), torch.arange(8) % 4
+    flat = adapter_for(geometry="euclidean").eval().loss(images, texts, labels)
+    for name in ("poincare", "lorentz"):
+        nearly = adapter_for(geometry=name, curvature=1e-9).eval().loss(images, texts, labels)
+        assert_close(torch.stack(nearly), torch.stack(flat), rtol=1e-6, atol=1e-6)
+
+
+def test_the_ball_and_the_hyperboloid_are_one_geometry():
+    images, texts, labels = random(8, 6), random(4, 6, seed=1), torch.arange(8) % 4
+    ball, hyperboloid = (
+        adapter_for(geometry=name).eval().loss(images, texts, labels) for name in ("poincare", "lorentz")
+    )
+    assert_close(torch.stack(ball), torch.stack(hyperboloid))
+
+
 def test_vectors_may_have_any_length():
     adapter, images, texts = adapter_for(), random(5, 6), random(4, 6, seed=1)
     assert_close(adapter(7 * images, 0.1 * texts), adapter(images, texts))

@@ -12,7 +12,7 @@ from horosphere.study.executors import Here
 from horosphere.study.few_shot import FewShotStudy, FewShotTable
 from tests.tasks.tiny import FEW_SHOT, write_data
 
-METHODS = ["linear-probe", "coop", "lathadapter", "coop-lathadapter"]
+METHODS = ["linear-probe", "coop", "lathadapter", "lathadapter, flat", "coop-lathadapter"]
 SETTINGS = (*(setting for setting in FEW_SHOT if not setting.startswith(("shots", "attributes"))), "steps=2")
 
 
@@ -29,12 +29,12 @@ def study(settings, tmp_path, seeds=2):
 
 def test_methods_by_shots(settings, tmp_path, in_this_process):
     table = study(settings, tmp_path).by_shots((2, 1))
-    assert len(in_this_process) == 2 * 4 * 2
+    assert len(in_this_process) == 2 * 5 * 2
     assert list(table.scores) == ["zero-shot", *METHODS]
     assert list(table.columns) == ["1-shot", "2-shot"]
     heads, *rows, verdict = table.lines()
     assert heads.split() == ["method", "1-shot", "↑", "2-shot", "↑"]
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert all(row.count("±") == 2 for row in rows)
     for name, results in table.studies.items():
         for row in results.rows:
