@@ -11,7 +11,7 @@ import numpy as np
 
 from horosphere.measure.captions import CaptionMap
 from horosphere.plots.report import Report
-from horosphere.plots.style import BRANCHES, INK, LINE, MUTED, QUIET, new_panels, style
+from horosphere.plots.style import BRANCHES, INK, LINE, MUTED, new_panels, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ def _map(axes: Axes, seen: CaptionMap, name: str) -> None:
     if len(seen.picture_radii):
         r = np.minimum(seen.picture_radii / far, 1.25)
         x, y = r * np.cos(seen.picture_angles), r * np.sin(seen.picture_angles)
-        axes.scatter(x, y, s=10, marker="x", lw=0.6, color=QUIET, alpha=0.6, label="pictures")
+        axes.scatter(x, y, s=10, marker="x", lw=0.6, color=MUTED, alpha=0.8, label="pictures")
     levels = seen.radii.shape[1]
     for level in range(levels):
         r, turned = seen.radii[:, level] / far, seen.angles[:, level]
@@ -103,7 +103,7 @@ def draw_walks(files: dict[int, Path], maps: dict[str, CaptionMap]) -> Figure:
         figure = Figure(figsize=(9.2, 1.75 * len(files)), layout="constrained")
         grid = figure.subplots(len(files), 1 + len(maps), squeeze=False, width_ratios=[1.1, *[3] * len(maps)])
         for row, (number, file) in zip(grid, files.items(), strict=True):
-            row[0].imshow(read_picture(file, MIDDLE, THUMBNAIL)[0].permute(1, 2, 0).numpy())
+            row[0].imshow(read_picture(file, MIDDLE, THUMBNAIL)[0].permute(1, 2, 0).numpy(), aspect="equal")
             for axes, (name, seen) in zip(row[1:], maps.items(), strict=True):
                 axes.text(0.0, 1.0, name, va="top", color=MUTED, fontsize=7.5)
                 _walk(axes, seen.walks[number])

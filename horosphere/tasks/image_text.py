@@ -40,6 +40,7 @@ from horosphere.runs import RUN, Run
 from horosphere.settings import Amount, Natural, Positive
 from horosphere.settings import build as build_settings
 from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
 from horosphere.train.task import Task
 
 HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
@@ -170,6 +171,7 @@ class ImageText(Task[Captioned]):
         config = self.configuration()
         if self.adapts:
             towers = open_towers(self.towers)
+            self._require_fitting(towers)
             model = Adapted(towers, adapt(towers, cast(Adaptation, config)))
         else:
             model = Adapted(two_towers(config), None)
@@ -185,7 +187,6 @@ class ImageText(Task[Captioned]):
         """What frozen encoders say is computed once, before the training; encoders that learn read and look."""
         self.opened = data
         towers = open_towers(self.towers) if self.adapts else two_towers(self.configuration())
-        self._require_fitting(towers)
         towers = towers.to(self.world.device).eval()
         how = self.configuration() if self.adapts else Adaptation()
         inside = how.method not in ("none", "projection")
@@ -210,13 +211,13 @@ class ImageText(Task[Captioned]):
             pictures = np.unique(data.captions.of[data.held])
             self.judged_views = None if self.train_views is None else self.train_views.part(pictures)
         self.graded = None if self.hyperlex is None else Graded.read(self.hyperlex, texts)
+        if self.classes is not None and not towers.sees:
+            raise UserError(f"classes={self.classes}: {self.towers} has no image tower; leave it out")
         self.named = None if self.classes is None else Named.open(self.classes, self.template, texts, views)
 
     def _require_fitting(self, towers: Towers) -> None:
         if self.objective == "contrast" and not towers.sees:
             raise UserError(f"towers={self.towers}: they have no image tower; use objective=radial, or other towers")
-        if self.classes is not None and not towers.sees:
-            raise UserError(f"classes={self.classes}: the towers have no image tower; leave it out")
         if self.objective != "contrast" and towers.space.manifold is not None:
             kind = towers.space.config.geometry
             raise UserError(
@@ -350,6 +351,30 @@ class ImageText(Task[Captioned]):
             else [title, value]
             for title, value in rows
         ]
+
+
+def judge(
+    towers: str,
+    data: str,
+    hyperlex: str | None = None,
+    classes: str | None = None,
+    device: str = "cpu",
+    quiet: bool = True,
+) -> dict[str, float]:
+    """The scores of towers by name, or of a run's, on all captions of a source. Nothing is trained."""
+    what = {"hyperlex": hyperlex, "classes": classes}
+    task = ImageText(model=GIVEN, data=data, valid=data, towers=towers, **what)  # type: ignore[arg-type]
+    task.world, task.quiet = World(device=torch.device(device)), quiet
+    task.ready(task.open_data())
+    return task.judge_towers(open_towers(towers).to(device).eval())
+
+
+def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True) -> float:
+    """Graded entailment of words alone."""
+    with torch.no_grad():
+        loaded = open_towers(towers).to(device).eval()
+        graded = Graded.read(data, lambda words: Texts(loaded, words, quiet=quiet))
+        return graded.score(loaded, loaded.space.text(loaded.encode([""]))[0])
 
 
 def before_and_after(run: Run, pictures: Sequence[int]) -> tuple[ImageText, CaptionMap, CaptionMap]:
