@@ -108,6 +108,7 @@ TASKS = (
         "texts and pictures in one space; adapt a CLIP",
         "these captions",
     ),
+    Task("few_shot", "horosphere.tasks.few_shot:FewShot", "learn classes from a few pictures each", "these pictures"),
 )
 
 
@@ -218,6 +219,37 @@ MODELS = (
         comparison="adapters",
         paper="HyperCLIP, Alper & Averbuch-Elor 2024",
     ),
+    Model("linear-probe", "few_shot", "horosphere.models.few_shot:LinearProbe", "linear probe"),
+    Model(
+        "coop",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "CoOp",
+        settings="horosphere.models.prompts:ContextConfig",
+        ablations=("context",),
+        paper="Zhou et al. 2022",
+    ),
+    Model(
+        "lathadapter",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter",
+        settings="horosphere.models.lathadapter:LatHAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        ablations=("geometry", "beta", "attributes", "neighbours"),
+        comparison="few-shot",
+        paper="LatHAdapter",
+    ),
+    Model(
+        "coop-lathadapter",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter beside CoOp",
+        settings="horosphere.models.few_shot:ContextAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        comparison="few-shot",
+        paper="LatHAdapter",
+    ),
 )
 
 
@@ -280,6 +312,23 @@ COMPARISONS = (
             Entrant("OFT", "adapt-oft", ("method=oft",), flat=True),
             Entrant("projection", "adapt-radial", ("method=projection",), flat=True),
             Entrant("full", "adapt-full", ("method=full",), flat=True),
+        ),
+    ),
+    Comparison(
+        "few-shot",
+        "method",
+        (
+            Entrant("linear-probe", "few-shot", ("model=linear-probe",)),
+            Entrant("coop", "few-shot", ("model=coop",), ablation_of="coop-lathadapter"),
+            Entrant("lathadapter", "few-shot", ("model=lathadapter",)),
+            Entrant(
+                "lathadapter, flat",
+                "few-shot",
+                ("model=lathadapter", "geometry=euclidean"),
+                flat=True,
+                twin_of="lathadapter",
+            ),
+            Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter",)),
         ),
     ),
 )

@@ -223,3 +223,8 @@ def test_what_is_kept_is_what_was_said(tmp_path):
     assert kept["verdict"] == results.verdict()
     assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in results.rows]
     assert kept["rows"][0]["scores"] == results.rows[0].scores
+
+
+def test_a_pair_that_is_an_ablation_too_is_told_of_once():
+    rows = [row("part", {"bits": [1.0, 1.0]}, ablation_of="whole"), row("whole", {"bits": [2.0, 2.0]})]
+    assert results(rows, (BITS,), seeds=2).verdict().count("beats") == 1

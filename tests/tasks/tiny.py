@@ -9,6 +9,7 @@ from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
 from tests.data.pictures import write_npz
 from tests.data.shapes import write_instances, write_semantic
+from tests.models.tiny_clip import write_clip
 
 TEXTS = [
     f"Chapter {i}. The cat's hat cost {i * 137} euros; the dog's, größer, {'much ' * (i % 5)}more 猫."
@@ -28,6 +29,8 @@ HCFORMER = (
 PICTURES = ("size=8", "batch=8", "ema=0.9", "randaugment=0", *SHORT, *HCFORMER)
 DENSE = ("size=32", "batch=4", "width=8", *SHORT, *HCFORMER)
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
+FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attributes=4", *SHORT)
+COLOURS = ["red", "green", "blue", "yellow"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
 # kind of run: recipe, settings
@@ -37,6 +40,7 @@ TINY = {
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
     "nodes": ("embedding", NODES),
+    "few_shot": ("few-shot", FEW_SHOT),
 }
 KINDS = tuple(TINY)
 
@@ -62,11 +66,16 @@ def write_data(kind, folder):
         return write_semantic(folder / "semantic")
     if kind == "instances":
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
+    if kind == "few_shot":
+        write_clip(folder / "clip", ["a", "photo", "of", *COLOURS])
+        return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
     return write_tree(folder / "tree.tsv")
 
 
 def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
+    if kind == "few_shot":
+        settings = (f"towers={Path(data).parent / 'clip'}", *settings)
     return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 
 
