@@ -61,7 +61,7 @@ def describe(reference: str) -> dict[str, Setting]:
     ours = [places[base] for base in bases if places.get(base, "").partition(":")[0].partition(".")[0] in read]
     settings = {
         name: setting for base in reversed(ours) for name, setting in describe(base).items()
-    }  # as dataclasses do
+    }
     comments, apart = _comments(source), set[str]()
     for node in classes[name].body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

@@ -33,7 +33,7 @@ class SpaceConfig:
     squared: bool = False  # squares of distances in logits: EuCLIP has them, MERU has not
     reach: Positive = 0.0625  # α at the start: how far from the origin a vector of length 1 is put
     entailment: Amount = 0.2  # weight of the cones in the loss; a sphere has none
-    dropout: Decay = 0.5  # of what frozen encoders say, in training
+    dropout: Decay = 0.7  # of what frozen encoders say, in training
 
 
 class Space(nn.Module):
