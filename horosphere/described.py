@@ -59,9 +59,8 @@ def describe(reference: str) -> dict[str, Setting]:
     bases = [ast.unparse(base).partition("[")[0] for base in classes[name].bases]
     read = {"horosphere", module.partition(".")[0]}  # a foreign library's base has no settings of ours
     ours = [places[base] for base in bases if places.get(base, "").partition(":")[0].partition(".")[0] in read]
-    settings = {
-        name: setting for base in reversed(ours) for name, setting in describe(base).items()
-    }
+    # dataclasses take the fields of their last base first
+    settings = {name: setting for base in reversed(ours) for name, setting in describe(base).items()}
     comments, apart = _comments(source), set[str]()
     for node in classes[name].body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

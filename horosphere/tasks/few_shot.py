@@ -113,7 +113,8 @@ class FewShot(Task[FewShotData]):
         counts = np.bincount(images.train.labels, minlength=len(images.classes))
         if counts.min() < self.shots:
             name, count = images.classes[counts.argmin()], counts.min()
-            raise UserError(f"{self.data}: {count} pictures of {name}, but shots={self.shots}; use shots={count}")
+            how = f"use shots={count}" if count else "give some, or leave the class out"
+            raise UserError(f"{self.data}: {count} pictures of {name}, but shots={self.shots}; {how}")
         if self.towers == "two":
             how = "train them with the task image_text, and give the run as towers=RUN"
             raise UserError(f"towers=two: projections that were never trained; {how}")

@@ -33,6 +33,7 @@ from horosphere.measure.captions import CaptionMap, caption_map, walks
 from horosphere.measure.entailment import graded_entailment
 from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
 from horosphere.models.hyperclip import radius_loss
+from horosphere.models.prompts import filled
 from horosphere.models.radial import cone_loss, kept, radial_loss
 from horosphere.models.towers import Texts, Towers, Views, load_towers, text_features, two_towers
 from horosphere.models.weights import begin_with
@@ -127,10 +128,9 @@ class ImageText(Task[Captioned]):
             raise UserError("method=none: nothing would learn; choose projection, hyperclip, lora, oft or full")
         if not self.adapts and self.objective != "contrast":
             raise UserError(f"objective={self.objective} adapts towers that are there; use model=clip towers=RUN")
-        if engine.micro_batch is not None and engine.micro_batch != engine.batch:
-            raise UserError("micro_batch: captions are compared with all others of the batch; leave it out")
-        if "{}" not in self.template:
-            raise UserError(f'template={self.template}: it has no {{}} for the name, as in "a photo of a {{}}."')
+        if self.objective == "contrast" and engine.micro_batch not in (None, engine.batch):
+            raise UserError("micro_batch: contrast compares a caption with all others of the batch; leave it out")
+        filled(self.template, [])
 
     @property
     def adapts(self) -> bool:
@@ -428,7 +428,7 @@ class Named:
     ) -> Named:
         data = open_images(source)
         held = Chosen(data.valid.pictures, data.valid.numbers)
-        return Named(data, texts([template.format(name.replace("_", " ")) for name in data.classes]), views(held))
+        return Named(data, texts(filled(template, data.classes)), views(held))
 
     def score(self, towers: Towers) -> dict[str, float]:
         names, images = towers.space.text(_all(towers.read, self.names)), _all(towers.look, self.views)

