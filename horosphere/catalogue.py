@@ -107,6 +107,8 @@ TASKS = (
         "horosphere.tasks.image_text:ImageText",
         "texts and pictures in one space; adapt a CLIP",
         "these captions",
+        "horosphere.tasks.image_text:ImageTextOptions",
+        "horosphere.plots.image_text:add_image_text",
     ),
     Task("few_shot", "horosphere.tasks.few_shot:FewShot", "learn classes from a few pictures each", "these pictures"),
 )

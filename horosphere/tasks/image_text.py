@@ -10,7 +10,7 @@ cones        the same by entailment cones, which came before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from horosphere.catalogue import Comparison, Entrant
 from horosphere.data.captions import Captions, read_captions
 from horosphere.data.hyperlex import read_hyperlex
 from horosphere.data.images import Chosen, ImageData, Pictures, open_images, pictures_in
@@ -42,12 +43,13 @@ from horosphere.settings import Amount, Natural, Positive
 from horosphere.settings import build as build_settings
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.task import Task
+from horosphere.train.task import CompareOptions, Task
 
 HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
 CANDIDATES = 8  # captions that are looked at to find one that is not true of a picture
 AT_ONCE = 128  # texts or pictures in an evaluation
-NEW, GIVEN = "two-towers", "clip"
+SHOWN = 4  # pictures whose walks people are shown
+GIVEN = "clip"  # the model that adapts towers
 
 
 def open_towers(name: str) -> Towers:
@@ -91,12 +93,26 @@ class Placed:
     alike: Tensor | None  # (N, L, M)
 
 
+@dataclass(frozen=True)
+class ImageTextOptions(CompareOptions):
+    radii: tuple[Positive, ...] = ()  # of an adaptation: compare these targets for 2|z| instead of methods
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """Where the entrants of a study put captions and pictures."""
+
+    maps: dict[str, CaptionMap]
+    pictures: list[Path]  # those that are judged
+
+
 @dataclass(kw_only=True)
 class ImageText(Task[Captioned]):
     """Captions are chains from general to specific, "dog => poodle on a lawn"; one caption is a chain too."""
 
     kind = "image_text"
     unit = "captions"
+    options = ImageTextOptions
     metrics = (
         Metric("r5", "R@5", 3, "high", "judged"),
         Metric("order", "τ_d", 3, "high", "judged"),
@@ -339,6 +355,28 @@ class ImageText(Task[Captioned]):
         sizes = f"{captions['train']:,} rows to learn, {captions['valid']:,} to judge, {facts['levels']} captions each"
         return [["model", f"{what}, {facts['parameters']:,} parameters learn"], ["captions", sizes]]
 
+    def comparison(self, options: CompareOptions) -> Comparison:
+        radii = cast(ImageTextOptions, options).radii
+        if not radii:
+            return super().comparison(options)
+        if not self.adapts:
+            raise UserError("radii: they are targets of an adaptation, as in `compare adapt-hyperclip --radii 10,20`")
+        targets = [Entrant(f"{radius:g}", changes=(f"radius={radius:g}",)) for radius in radii]
+        return Comparison("radii", "radius", (*targets, Entrant("free", changes=("radius=none",), flat=True)))
+
+    @classmethod
+    def examine(cls, runs: Mapping[str, Run]) -> Mapped:
+        """The maps of the runs, and of an adaptation what was before."""
+        maps: dict[str, CaptionMap] = {}
+        for name, run in runs.items():
+            task, model = reopened(run)
+            shown = shown_pictures(len(task.opened.judged.pictures))
+            if model.adapter is not None and not maps:
+                with model.adapter.disabled():
+                    maps["before"] = task.map(model.towers, shown)
+            maps[name] = task.map(model.towers, shown)
+        return Mapped(maps, task.opened.judged.pictures)
+
     def summary(self, run: Run) -> list[list[str]]:
         """Of an adaptation what was before, and what is after: what is gained, and what is forgotten."""
         rows, scores = super().summary(run), run.evaluations()
@@ -377,17 +415,17 @@ def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True)
         return graded.score(loaded, loaded.space.text(loaded.encode([""]))[0])
 
 
-def before_and_after(run: Run, pictures: Sequence[int]) -> tuple[ImageText, CaptionMap, CaptionMap]:
-    """The task of an adaptation, and what the towers made of the captions it is judged by, before and after."""
+def reopened(run: Run) -> tuple[ImageText, Adapted]:
+    """The task of a run, ready to judge, and what it trained, the adapter in its place."""
     task = cast(ImageText, ImageText.of(run))
     task.engine = build_settings(EngineConfig, run.about.recipe["engine"], str(run.folder))
     task.ready(task.open_data())
-    model = cast(Adapted, task.network_of(run))
-    after = task.map(model.towers, pictures)
-    if model.adapter is None:
-        raise UserError(f"{run.folder}: towers of their own, not an adaptation; there is no before")
-    with model.adapter.disabled():
-        return task, task.map(model.towers, pictures), after
+    return task, cast(Adapted, task.network_of(run))
+
+
+def shown_pictures(count: int) -> list[int]:
+    """A few of so many, evenly apart."""
+    return sorted(set(np.linspace(0, count - 1, SHOWN).astype(int).tolist()))
 
 
 # -- what else is judged ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from horosphere.models.towers import Towers, TwoTowers
 from horosphere.runs import Run
 from horosphere.study.compare import compare, plan
 from horosphere.study.executors import executor
-from horosphere.tasks.image_text import ImageText, before_and_after, judge, judge_words, open_towers
+from horosphere.tasks.image_text import ImageText, ImageTextOptions, judge, judge_words, open_towers
 from horosphere.train.recipe import Recipe
 from tests.models.tiny_clip import write_clip
 from tests.tasks.tiny import SHORT, run_tiny, write_captions
@@ -68,12 +68,12 @@ def test_the_run_holds_what_learned_and_gives_towers_that_have_it_merged(adapted
     assert isinstance(towers, Towers)
     assert not any(p.requires_grad for p in towers.parameters())
     assert not torch.allclose(towers.encode(["red thing"]), plain.encode(["red thing"]), atol=1e-4)
-    again, before, after = before_and_after(adapted, [0])
-    assert isinstance(again, ImageText)
+    seen = ImageText.examine({"after": adapted})
+    before, after = seen.maps["before"], seen.maps["after"]
     assert before.radii.shape == after.radii.shape == (4, 3)
     assert not np.allclose(before.radii, after.radii)
-    assert list(after.walks) == [0]
-    assert set(after.walks[0]) <= set(again.opened.judged.texts)
+    assert list(after.walks) == list(range(len(seen.pictures)))
+    assert all(after.walks.values())
 
 
 @pytest.mark.parametrize("method", ["hyperclip", "lora", "full"])
@@ -104,6 +104,18 @@ def test_a_study_has_a_row_for_what_was_before(folder, tmp_path):
     assert all(row.name != "before" for pair in results.pairs() for row in pair)
     saved = json.loads((tmp_path / "study/study.json").read_text())
     assert len(saved["rows"]) == 6
+
+
+def test_a_study_of_radii_has_a_target_each(folder, tmp_path):
+    settings = [f"data={folder / 'captions'}", f"towers={folder / 'clip'}", *ADAPT, "steps=1"]
+    study = plan("adapt-radial", settings, ImageTextOptions(radii=(5.0, 50.0)), 1, tmp_path / "study")
+    assert [(e.name, e.changes) for e in study.comparison.entrants] == [
+        ("5", ("radius=5",)),
+        ("50", ("radius=50",)),
+        ("free", ("radius=none",)),
+    ]
+    with pytest.raises(UserError, match="radii: they are targets of an adaptation"):
+        plan("two-towers", [f"data={folder}"], ImageTextOptions(radii=(5.0,)), 1, tmp_path / "study")
 
 
 # -- two towers -------------------------------------------------------------------------------------------------------
