@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -199,7 +200,7 @@ class CostAggregation(nn.Module):
         self.classes = nn.ModuleList(ClassAggregation(config) for _ in range(config.rounds))
         self.maps = PictureMaps(guide) if guide else None
         widths = [max(1, channels // 2**i) for i in range(DOUBLINGS + 1)]
-        self.decoder = nn.ModuleList(Upsampling(a, b, guide) for a, b in zip(widths, widths[1:], strict=False))
+        self.decoder = nn.ModuleList(Upsampling(a, b, guide) for a, b in pairwise(widths))
         self.logit = nn.Conv2d(widths[-1], 1, 3, padding=1)
 
     def forward(self, patches: Tensor, texts: Tensor, pictures: Tensor) -> Tensor:

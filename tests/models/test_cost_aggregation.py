@@ -163,7 +163,8 @@ def test_the_loss_is_the_cross_entropy_of_each_class_and_ignored_pixels_have_non
     torch.manual_seed(0)
     logits, classes = torch.randn(2, 3, 4, 5).double(), torch.randint(-1, 3, (2, 4, 5))
     total = 0.0
-    for (n, k, y, x), logit in zip(torch.cartesian_prod(*map(torch.arange, logits.shape)), logits.flatten()):
+    for n, k, y, x in torch.cartesian_prod(*map(torch.arange, logits.shape)):
+        logit = logits[n, k, y, x]
         if classes[n, y, x] != -1:
             p = torch.sigmoid(logit if classes[n, y, x] == k else -logit)
             total -= p.log().item()
