@@ -56,3 +56,19 @@ def open_clip(text=32, image=48, layers=2):
 
 
 CLIPS = {"transformers": huggingface_clip, "open_clip": open_clip}
+
+
+def saved_clip(folder):
+    """The folder of a CLIP of transformers with a tokenizer, whose tokens are characters between two ends."""
+    pytest.importorskip("transformers")
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    characters = {chr(code): code - 31 for code in range(32, 127)}
+    words = Tokenizer(models.WordLevel({"[?]": 0, **characters, "<s>": 98, "</s>": 99}, unk_token="[?]"))
+    words.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    words.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 98), ("</s>", 99)])
+    ends = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "[?]"}
+    PreTrainedTokenizerFast(tokenizer_object=words, **ends).save_pretrained(folder)
+    huggingface_clip().model.save_pretrained(folder)
+    return str(folder)
