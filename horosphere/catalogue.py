@@ -94,6 +94,12 @@ TASKS = (
     Task("pictures", "horosphere.tasks.pictures:Pictures", "classify pictures", "these pictures"),
     Task("dense", "horosphere.tasks.dense:Dense", "classify pixels, find objects and their masks", "these pictures"),
     Task(
+        "open_vocabulary",
+        "horosphere.tasks.open_vocabulary:OpenVocabulary",
+        "find any class that has a name at each pixel",
+        "these pictures",
+    ),
+    Task(
         "nodes",
         "horosphere.tasks.nodes:Nodes",
         "embed the nodes of a tree or graph",
@@ -181,6 +187,16 @@ MODELS = (
         oracle="torchvision's MaskRCNN",
     ),
     Model(
+        "cost-aggregation",
+        "open_vocabulary",
+        "horosphere.models.cost_aggregation:CostAggregation",
+        "Cost aggregation",
+        settings="horosphere.models.cost_aggregation:CostAggregationConfig",
+        ablations=("guide", "text_guide"),
+        comparison="open-vocabulary-methods",
+        paper="CAT-Seg: Cho et al. 2024",
+    ),
+    Model(
         "embedding",
         "nodes",
         "horosphere.models.node_embedding:NodeEmbedding",
@@ -232,6 +248,18 @@ COMPARISONS = (
             Entrant("Hi-Mapper"),
             Entrant("Hi-Mapper, flat loss", changes=("tree.geometry=euclidean",)),
             Entrant("without Hi-Mapper", changes=("tree=none",), flat=True),
+        ),
+    ),
+    # none is marked as flat: HyperCLIP's product is the same for every curvature, so the verdict is on methods alone
+    Comparison(
+        "open-vocabulary-methods",
+        "towers",
+        (
+            Entrant("frozen", changes=("method=none", "sides=text"), ablation_of="HyperCLIP"),
+            Entrant("HyperCLIP", changes=("method=hyperclip", "sides=text")),
+            Entrant("LoRA", changes=("method=lora", "sides=text")),
+            Entrant("OFT", changes=("method=oft", "sides=text")),
+            Entrant("full", changes=("method=full", "sides=both")),
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """A class for every pixel: how well the classes of a picture are covered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,15 @@ class SemanticScores:
     miou: float  # mean over the classes that occur, in truth or prediction
     accuracy: float  # share of the pixels that count
     by_class: dict[str, float]  # IoU
+
+    def mean_over(self, names: Collection[str]) -> float | None:
+        """mIoU of these classes; None where none of them occurs.
+
+        >>> SemanticScores(0.5, 0.9, {"cat": 0.75, "dog": 0.25}).mean_over(["dog", "emu"])
+        0.25
+        """
+        among = [iou for name, iou in self.by_class.items() if name in names]
+        return sum(among) / len(among) if among else None
 
 
 def confusion(truth: Tensor, answer: Tensor, classes: int, ignored: int) -> Tensor:

@@ -24,6 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
+from horosphere.models.adapters import Adaptation, Learner, adapt
+from horosphere.models.towers import Towers
 from horosphere.settings import Count, Natural
 
 EMBEDDING = 7  # side of the convolution that embeds the cost
@@ -229,3 +231,65 @@ def open_vocabulary_loss(logits: Tensor, classes: Tensor, ignored: int) -> Tenso
     truth = classes[:, None] == torch.arange(logits.shape[1], device=classes.device).view(-1, 1, 1)
     loss = F.binary_cross_entropy_with_logits(logits.float(), truth.float(), reduction="none")
     return (loss * (classes != ignored)[:, None]).sum() / loss.numel()
+
+
+# -- with towers ------------------------------------------------------------------------------------------------------
+
+
+class OpenVocabularySegmenter(Learner):
+    """Towers, frozen or adapted, and the head on them.   pixels (N, 3, H, W) uint8, K texts -> logits (N, K, H, W)"""
+
+    def __init__(self, towers: Towers, how: Adaptation, config: CostAggregationConfig):
+        super().__init__()
+        self.adapter = adapt(towers, how)
+        self.towers, self.head = towers, CostAggregation(towers.width, config)
+        self.stride = _stride(towers)
+        self.texts_learn = how.method == "projection" or (how.method != "none" and "text" in how.towers)
+        self.known: dict[tuple[str, ...], Tensor] = {}  # vectors of texts, where they do not learn
+        self.colour: Tensor
+        colour = torch.tensor(towers.mean).mul(255).round().to(torch.uint8)
+        self.register_buffer("colour", colour.view(3, 1, 1), persistent=False)
+
+    def forward(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+        whole = self.filled(pixels)
+        logits = self.head(self.towers.patches(whole), self.vectors(texts), self.towers.normalised(whole))
+        return _cut_to(logits, whole, pixels)
+
+    def cosines(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+        """What the towers alone say: the cost, at the size of the picture.   -> (N, K, H, W)"""
+        whole = self.filled(pixels)
+        return _cut_to(cost_volume(self.towers.patches(whole), self.vectors(texts)), whole, pixels)
+
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """Made anew in each step where the text tower learns, once where it does not.   K texts -> (K, width)"""
+        device = self.colour.device
+        if self.texts_learn:
+            return self.towers.text({name: t.to(device) for name, t in self.towers.tokens(texts).items()})
+        key = tuple(texts)
+        if key not in self.known or self.known[key].device != device:
+            self.known[key] = self.towers.encode(texts)
+        return self.known[key]
+
+    def filled(self, pixels: Tensor) -> Tensor:
+        """Whole patches: at the right and below, the mean colour is added."""
+        below, right = (-length % self.stride for length in pixels.shape[2:])
+        return F.pad(pixels - self.colour, (0, right, 0, below)) + self.colour  # bytes wrap around, and back
+
+    def train(self, mode: bool = True) -> OpenVocabularySegmenter:
+        """The towers answer as they do in use, adapted or not: without dropout, with statistics they have."""
+        super().train(mode)
+        self.towers.eval()
+        return self
+
+
+def _stride(towers: Towers) -> int:
+    """Pixels from one patch to the next."""
+    blank = torch.zeros(1, 3, towers.size, towers.size, dtype=torch.uint8, device=towers.logit_scale.device)
+    with torch.no_grad():
+        return towers.size // towers.patches(blank).shape[2]
+
+
+def _cut_to(maps: Tensor, whole: Tensor, pixels: Tensor) -> Tensor:
+    """Maps of a whole picture at its size, without what was added to it."""
+    maps = F.interpolate(maps, whole.shape[2:], mode="bilinear", align_corners=False)
+    return maps[..., : pixels.shape[2], : pixels.shape[3]]
