@@ -23,6 +23,7 @@ from horosphere.data.classes import ClassTree
 from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.files import digest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,6 +59,10 @@ class Pictures(Protocol):
         (B,), (B, 4) -> (B, 3, size, size) uint8
         """
 
+    def digest(self, numbers: np.ndarray) -> str:
+        """What these pictures are known by: their pixels."""
+        ...
+
 
 class ArrayPictures:
     """Pictures of one size in memory, or on the accelerator.   (N, 1 or 3, H, W) uint8
@@ -84,6 +89,10 @@ class ArrayPictures:
         return lambda: resample(
             self.pixels[on_device(torch.from_numpy(numbers), self.pixels.device)], boxes, size
         ).expand(-1, 3, -1, -1)
+
+    def digest(self, numbers: np.ndarray) -> str:
+        chosen = self.pixels[torch.from_numpy(numbers).to(self.pixels.device)].cpu()
+        return digest(str(tuple(chosen.shape)), chosen.numpy().tobytes())
 
 
 class LazyPictures:
@@ -114,9 +123,24 @@ class LazyPictures:
         ]
         return lambda: torch.from_numpy(np.stack([part.result() for part in work])).permute(0, 3, 1, 2)
 
+    def digest(self, numbers: np.ndarray) -> str:
+        return digest(*self.threads.map(lambda number: digest(*self._content(number)), numbers.tolist()))
+
+    def _content(self, number: int) -> tuple[str, bytes]:
+        picture = self._picture(number)
+        return f"{picture.size}", picture.tobytes()
+
     def _crop(self, number: int, crop: Crop, draws: Sequence[float], size: int) -> np.ndarray:
         from PIL import Image
 
+        picture = self._picture(number)
+        top, left, height, width = crop(picture.height, picture.width, draws)
+        top, left, bottom, right = round(top), round(left), round(top + height), round(left + width)
+        part = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+        return np.asarray(part.resize((size, size), Image.Resampling.BICUBIC))
+
+    def _picture(self, number: int) -> Image:
+        """In RGB."""
         try:
             picture = self.read(number)
             if picture.mode not in COLOURS or picture.has_transparency_data:
@@ -125,17 +149,13 @@ class LazyPictures:
                     f"{self.name(number)}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; "
                     "save it as RGB"
                 )
-            picture = picture.convert("RGB")
+            return picture.convert("RGB")
         except UserError:
             raise
         except Exception as error:  # what decoders raise for a broken file is anyone's guess
             raise UserError(
                 f"{self.name(number)}: no readable picture ({one_line(error)}); repair or remove it"
             ) from error
-        top, left, height, width = crop(picture.height, picture.width, draws)
-        top, left, bottom, right = round(top), round(left), round(top + height), round(left + width)
-        part = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
-        return np.asarray(part.resize((size, size), Image.Resampling.BICUBIC))
 
 
 def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
@@ -163,12 +183,21 @@ def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     return F.avg_pool2d(samples, finer).round().clamp(0, 255).to(torch.uint8)
 
 
+def pictures_in(files: Sequence[Path]) -> LazyPictures:
+    """Pictures in files, by their place in the list.
+
+    >>> len(pictures_in([Path("a.jpg"), Path("b.jpg")]))
+    2
+    """
+    return LazyPictures(len(files), partial(_read, files), lambda number: str(files[number]))
+
+
 def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
     """The same box of a picture in a file at several sizes.   -> (3, size, size) uint8 each"""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such picture; check the path")
-    one = LazyPictures(1, partial(_read, [path]), lambda _: str(path))
+    one = pictures_in([path])
     return [one.crops(np.zeros(1, np.int64), crop, np.zeros((1, 4)), size)()[0] for size in sizes]
 
 
@@ -334,13 +363,13 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
             labels += [len(classes)] * len(pictures)
             classes.append(name)
     return ImageSet(
-        LazyPictures(len(files), partial(_read, files), lambda i: str(files[i])),
+        pictures_in(files),
         np.arange(len(files)),
         np.array(labels),
     ), classes
 
 
-def _read(files: list[Path], number: int) -> Image:
+def _read(files: Sequence[Path], number: int) -> Image:
     from PIL import Image
 
     picture = Image.open(files[number])

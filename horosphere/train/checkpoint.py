@@ -116,9 +116,9 @@ def restore(
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; what is tied comes once."""
+    """Parameters and buffers that are part of the model's state, by name; what is tied comes once."""
     kept = model.state_dict().keys()
-    return {**dict(model.named_parameters()), **{name: b for name, b in model.named_buffers() if name in kept}}
+    return {name: t for name, t in (*model.named_parameters(), *model.named_buffers()) if name in kept}
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

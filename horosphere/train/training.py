@@ -34,7 +34,7 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
 
         model = here.main_first(build)
         task.ready(data)
-        count = sum(p.numel() for p in task.answering(model).parameters())
+        count = sum(p.numel() for p in task.answering(model).parameters() if p.requires_grad)
         facts = {"parameters": count, **task.facts(data)}
         name = torch.cuda.get_device_name(here.device) if here.device.type == "cuda" else here.device.type
         about = About(task.kind, recipe.sections(engine), facts, runs.made_with(name, here.size))

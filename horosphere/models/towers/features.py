@@ -1,0 +1,97 @@
+"""What frozen encoders say, computed once: kept in the cache, under the content of all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from horosphere.data.augment import whole_box
+from horosphere.data.images import Pictures
+from horosphere.data.read_ahead import ahead
+from horosphere.data.tokens import cache_folder
+from horosphere.errors import UserError
+from horosphere.files import digest, write_whole
+from horosphere.models.towers.base import Towers
+from horosphere.progress import progress
+
+TEXTS, PICTURES = 256, 64  # at once
+MIDDLE = partial(whole_box, 1.0)  # the largest square in the middle of a picture, as CLIP crops
+
+
+def text_features(towers: Towers, texts: Sequence[str], quiet: bool = True) -> Tensor:
+    """N texts -> (N, text width), on the CPU"""
+
+    def compute(update: Callable[[int, str], None]) -> list[Tensor]:
+        rows = []
+        for start in range(0, len(texts), TEXTS):
+            tokens = towers.tokens(list(texts[start : start + TEXTS]))
+            rows.append(towers.text_features({name: t.to(_device(towers)) for name, t in tokens.items()}).float().cpu())
+            update(start + len(rows[-1]), "")
+        return rows
+
+    known_by = digest("text", weights_digest(towers.encoder("text")), *texts)
+    return _kept(known_by, "reading texts", len(texts), compute, quiet)
+
+
+def image_features(towers: Towers, pictures: Pictures, numbers: np.ndarray, quiet: bool = True) -> Tensor:
+    """Of these pictures.   (N,) -> (N, image width), on the CPU"""
+    parts = [numbers[i : i + PICTURES] for i in range(0, len(numbers), PICTURES)]
+
+    def start(number: int) -> Callable[[], Tensor]:
+        return pictures.crops(parts[number], MIDDLE, np.zeros((len(parts[number]), 4)), towers.size)
+
+    def compute(update: Callable[[int, str], None]) -> list[Tensor]:
+        rows = []
+        for pixels in ahead(start, len(parts)):
+            rows.append(towers.image_features(pixels.to(_device(towers))).float().cpu())
+            update(sum(map(len, rows)), "")
+        return rows
+
+    how = f"{towers.size} {towers.mean} {towers.std}"
+    known_by = digest("image", weights_digest(towers.encoder("image")), how, pictures.digest(numbers))
+    return _kept(known_by, "looking at pictures", len(numbers), compute, quiet)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """What a network is known by: names and values of its weights."""
+    known = hashlib.sha256()
+    for name, t in module.state_dict().items():
+        known.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        known.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return known.hexdigest()
+
+
+def _device(towers: Towers) -> torch.device:
+    return towers.logit_scale.device
+
+
+def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Tensor]], quiet: bool) -> Tensor:
+    file = cache_folder() / "features" / f"{known_by}.safetensors"
+    if file.is_file():
+        try:
+            found = load_file(file)["features"]
+            if len(found) == count:
+                return found
+        except (OSError, SafetensorError, KeyError):  # torn by a full disk: made again
+            pass
+    with progress(title, count, quiet) as update, torch.no_grad():
+        made = torch.cat(compute(update))
+    _write(file, made)
+    return made
+
+
+def _write(file: Path, features: Tensor) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, save({"features": features.contiguous()}))
+    except OSError as error:
+        how = "set HOROSPHERE_CACHE to a folder you may write to"
+        raise UserError(f"{file.parent}: features cannot be kept there ({error.strerror}); {how}") from error
