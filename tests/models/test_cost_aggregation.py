@@ -175,3 +175,54 @@ def test_the_loss_is_the_cross_entropy_of_each_class_and_ignored_pixels_have_non
 def test_heads_that_do_not_divide_channels_are_named():
     with pytest.raises(UserError, match="heads=3 does not divide channels=8"):
         GuidedAttention(8, 0, 3)
+
+
+# -- an open vocabulary -----------------------------------------------------------------------------------------------
+
+COLOURS = {
+    "red": (1, 0, 0),
+    "green": (0, 1, 0),
+    "blue": (0, 0, 1),
+    "yellow": (1, 1, 0),
+    "cyan": (0, 1, 1),
+    "pink": (1, 0, 1),
+}
+
+
+def coloured(count, names, seed):
+    """Pictures in two colours, with an edge at any row.   -> (N, 3, 32, 32) from 0 to 1, classes (N, 32, 32)"""
+    random = torch.Generator().manual_seed(seed)
+    table = torch.tensor([COLOURS[name] for name in names]).float()
+    classes = torch.empty(count, 32, 32, dtype=torch.long)
+    for picture in classes:
+        above, below = torch.randperm(len(names), generator=random)[:2]
+        edge = int(torch.randint(4, 28, (), generator=random))
+        picture[:edge], picture[edge:] = above, below
+    return table[classes].movedim(-1, 1), classes
+
+
+def test_what_was_learned_on_some_colours_holds_for_others():
+    """Patches are mean colours, texts are colours: the edges of colours that nobody taught are found to the pixel."""
+    taught, others = ["red", "green", "yellow", "cyan"], ["blue", "pink"]
+    torch.manual_seed(0)
+    network = CostAggregation(3, CostAggregationConfig(channels=16, heads=2, guide=8, text_guide=0))
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+
+    def answer(pictures, names):
+        return F.interpolate(network(F.avg_pool2d(pictures, 8), texts(names), pictures), (32, 32), mode="bilinear")
+
+    def texts(names):
+        return torch.tensor([COLOURS[name] for name in names]).float()
+
+    for step in range(60):
+        pictures, classes = coloured(8, taught, step)
+        loss = open_vocabulary_loss(answer(pictures, taught), classes, ignored=-1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    pictures, classes = coloured(64, others, 1000)
+    with torch.no_grad():
+        right = (answer(pictures, others).argmax(1) == classes).float().mean()
+        cost = F.interpolate(cost_volume(F.avg_pool2d(pictures, 8), texts(others)), (32, 32), mode="bilinear")
+    print(right, (cost.argmax(1) == classes).float().mean())
+    assert right > 0.95

@@ -27,6 +27,7 @@ NEEDS = {
     "pictures": ("torchvision",),
     "semantic": ("torchvision",),
     "instances": ("torchvision", "torchmetrics", "pycocotools"),
+    "open_vocabulary": ("transformers", "PIL"),
     "nodes": (),
 }
 
@@ -92,6 +93,7 @@ WHOLE = {
     "language": ("tokens",),
     "pictures": ("images", "targets"),
     "semantic": ("images", "masks"),
+    "open_vocabulary": ("images", "masks"),
     "instances": ("boxes", "labels", "counts"),
     "nodes": ("nodes", "related"),
 }
@@ -369,7 +371,7 @@ def test_a_run_does_not_go_on_with_data_of_other_names(tmp_path):
     assert everything(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize("kind", ["language", "pictures", "semantic", "instances"])
+@pytest.mark.parametrize("kind", ["language", "pictures", "semantic", "instances", "open_vocabulary"])
 def test_data_of_other_content_have_another_digest(data, kind):
     task = tiny(kind, data(kind)).task
     opened = task.open_data()

@@ -9,6 +9,7 @@ from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
 from tests.data.pictures import write_npz
 from tests.data.shapes import write_instances, write_semantic
+from tests.models.tiny_clip import saved_clip
 
 TEXTS = [
     f"Chapter {i}. The cat's hat cost {i * 137} euros; the dog's, größer, {'much ' * (i % 5)}more 猫."
@@ -27,6 +28,11 @@ HCFORMER = (
 )
 PICTURES = ("size=8", "batch=8", "ema=0.9", "randaugment=0", *SHORT, *HCFORMER)
 DENSE = ("size=32", "batch=4", "width=8", *SHORT, *HCFORMER)
+OPEN = (
+    *("names=ground,square,circle", "ignore=9", "template={}", "size=32", "batch=4", *SHORT),
+    *("channels=8", "heads=2", "window=3", "guide=4", "text_guide=4"),
+    *("method=hyperclip", "sides=both", "block=8"),
+)
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -36,8 +42,10 @@ TINY = {
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
+    "open_vocabulary": ("open-vocabulary", OPEN),
     "nodes": ("embedding", NODES),
 }
+ON_TOWERS = {"open_vocabulary"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
 
 
@@ -58,7 +66,9 @@ def write_data(kind, folder):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
-    if kind == "semantic":
+    if kind in ON_TOWERS:
+        saved_clip(folder / "clip")
+    if kind in ("semantic", "open_vocabulary"):
         return write_semantic(folder / "semantic")
     if kind == "instances":
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
@@ -67,7 +77,8 @@ def write_data(kind, folder):
 
 def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
-    return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
+    towers = [f"towers={Path(data).parent / 'clip'}"] if kind in ON_TOWERS else []
+    return Recipe.read(name or recipe, [f"data={data}", *towers, *settings, *more])
 
 
 def run_tiny(recipe, folder, **how):
