@@ -107,6 +107,12 @@ TASKS = (
         "horosphere.tasks.nodes:NodesOptions",
         "horosphere.plots.nodes:add_nodes",
     ),
+    Task(
+        "image_text",
+        "horosphere.tasks.image_text:ImageText",
+        "texts and pictures in one space; adapt a CLIP",
+        "these captions",
+    ),
 )
 
 
@@ -206,6 +212,27 @@ MODELS = (
         comparison="geometries",
         paper="Nickel & Kiela 2017, 2018",
     ),
+    Model(
+        "two-towers",
+        "image_text",
+        "horosphere.models.towers.two:two_towers",
+        "Two towers",
+        settings="horosphere.models.towers.two:TwoTowersConfig",
+        geometries=("sphere", "lorentz", "euclidean"),
+        ablations=("geometry", "squared", "entailment"),
+        comparison="spaces",
+        paper="Radford et al. 2021, Desai et al. 2023",
+    ),
+    Model(
+        "clip",
+        "image_text",
+        "horosphere.models.adapters:adapt",
+        "Adapted CLIP",
+        settings="horosphere.models.adapters:Adaptation",
+        ablations=("method", "sides", "block", "shared"),
+        comparison="adapters",
+        paper="HyperCLIP, Alper & Averbuch-Elor 2024",
+    ),
 )
 
 
@@ -248,6 +275,26 @@ COMPARISONS = (
             Entrant("Hi-Mapper"),
             Entrant("Hi-Mapper, flat loss", changes=("tree.geometry=euclidean",)),
             Entrant("without Hi-Mapper", changes=("tree=none",), flat=True),
+        ),
+    ),
+    Comparison(
+        "spaces",
+        "space",
+        (
+            Entrant("hyperboloid (MERU)", changes=("geometry=lorentz",)),
+            Entrant("flat (EuCLIP)", changes=("geometry=euclidean",), flat=True, twin_of="hyperboloid (MERU)"),
+            Entrant("sphere (CLIP)", changes=("geometry=sphere",), flat=True),
+        ),
+    ),
+    Comparison(
+        "adapters",
+        "method",
+        (
+            Entrant("HyperCLIP", changes=("method=hyperclip",)),
+            Entrant("LoRA", changes=("method=lora",), flat=True),
+            Entrant("OFT", changes=("method=oft",), flat=True),
+            Entrant("projection", changes=("method=projection",), flat=True),
+            Entrant("full", changes=("method=full",), flat=True),
         ),
     ),
     # none is marked as flat: HyperCLIP's product is the same for every curvature, so the verdict is on methods alone

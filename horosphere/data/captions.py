@@ -34,6 +34,16 @@ class Captions:
     def __len__(self) -> int:
         return len(self.chains)
 
+    @property
+    def texts(self) -> list[str]:
+        """All captions, chain by chain."""
+        return [text for chain in self.chains for text in chain]
+
+    def part(self, numbers: np.ndarray) -> Captions:
+        """These chains, and the pictures they are of."""
+        known, of = np.unique(self.of[numbers], return_inverse=True)
+        return Captions([self.chains[n] for n in numbers], [self.pictures[n] for n in known], of)
+
 
 def read_captions(path: str | Path) -> Captions:
     """A .csv, .tsv or .jsonl file, or the folder that holds it.

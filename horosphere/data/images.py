@@ -158,6 +158,27 @@ class LazyPictures:
             ) from error
 
 
+class Chosen:
+    """Some of other pictures, numbered anew.
+
+    >>> grey = ArrayPictures(torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
+    >>> len(Chosen(grey, np.array([0, 3])))
+    2
+    """
+
+    def __init__(self, pictures: Pictures, numbers: np.ndarray):
+        self.pictures, self.numbers = pictures, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def crops(self, numbers: np.ndarray, crop: Crop, draws: np.ndarray, size: int) -> Later:
+        return self.pictures.crops(self.numbers[numbers], crop, draws, size)
+
+    def digest(self, numbers: np.ndarray) -> str:
+        return self.pictures.digest(self.numbers[numbers])
+
+
 def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     """A box of each picture at size x size, bilinear; where it shrinks, a pixel is the mean of several samples.
 

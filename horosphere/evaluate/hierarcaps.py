@@ -1,6 +1,6 @@
 """Does an embedding of texts know general from specific? HierarCaps' measures (Alper & Averbuch-Elor 2024).
 
-A picture has chains of captions from general to specific. Radius is the distance from the embedding of "".
+A picture has chains of captions from general to specific. Radius is the distance from the root, for CLIP that of "".
 """
 
 from __future__ import annotations
@@ -23,37 +23,43 @@ class HierarchyRetrieval:
     order: float  # Kendall's τ of radius and level, the mean over chains
 
 
-def retrieve(texts: Tensor, radii: Tensor, image: Tensor, thresholds: int = THRESHOLDS) -> list[int]:
+def retrieve(alike: Tensor, radii: Tensor, thresholds: int = THRESHOLDS) -> list[int]:
     """The walk of a picture from general to specific: the best text within each radius, repetitions dropped.
 
-    Unit vectors.   (N, D), (N,), (D,) -> numbers of texts
+    alike: how well each text fits the picture.   (N,), (N,) -> numbers of texts
+
+    >>> retrieve(torch.tensor([0.2, 0.9, 0.5]), torch.tensor([1.0, 3.0, 2.0]))
+    [0, 2, 1]
     """
-    similarity = (texts @ image).double().cpu().numpy()
-    at = radii.double().cpu().numpy()
-    levels = np.linspace(at.min(), at.max(), thresholds)
+    fit, at = (values.double().cpu().numpy() for values in (alike, radii))
     walk = []
-    for level in levels:
+    for level in np.linspace(at.min(), at.max(), thresholds):
         within = np.flatnonzero(at <= level + 1e-9)
-        walk.append(int(within[similarity[within].argmax()]))
+        walk.append(int(within[fit[within].argmax()]))
     return [place for place, _ in groupby(walk)]
 
 
 def hierarchy_retrieval(
-    texts: Tensor, images: Tensor, of: Sequence[int], captions: Sequence[Sequence[str]], root: Tensor
+    alike: Tensor, radii: Tensor, of: Sequence[int], captions: Sequence[Sequence[str]]
 ) -> HierarchyRetrieval:
-    """Chains (N, L, D) of captions, N x L of them, and pictures (M, D), chain n being one of picture of[n]; root (D,).
+    """N chains of L captions, chain n being one of picture of[n] among M.
 
-    Captions count by what they say: two chains may share one.
+    alike (N, L, M): how well captions fit pictures; radii (N, L). Captions count by what they say: two chains may
+    share one.
+
+    >>> alike = torch.tensor([[[0.5, 0.5], [0.9, 0.1]], [[0.5, 0.5], [0.1, 0.9]]])
+    >>> captions = [["animal", "dog"], ["animal", "cat"]]
+    >>> hierarchy_retrieval(alike, torch.tensor([[1.0, 2.0], [1.0, 2.0]]), [0, 1], captions)
+    HierarchyRetrieval(precision=1.0, recall=1.0, order=1.0)
     """
-    radii = (texts - root).norm(dim=-1)
-    flat, levels = texts.flatten(0, 1), texts.shape[1]
+    fit, levels = alike.flatten(0, 1), alike.shape[1]
     words = [text for chain in captions for text in chain]
     precisions, recalls = [], []
-    for number, image in enumerate(images):
-        told = {words[place] for place in retrieve(flat, radii.flatten(), image)}
+    for number in range(alike.shape[2]):
         own = [captions[n] for n, picture in enumerate(of) if picture == number]
         if not own:
             continue
+        told = {words[place] for place in retrieve(fit[:, number], radii.flatten())}
         known = {text for chain in own for text in chain}
         precisions.append(len(told & known) / len(told))
         recalls.append(sum(any(chain[level] in told for chain in own) for level in range(levels)) / levels)

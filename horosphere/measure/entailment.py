@@ -6,10 +6,13 @@ import numpy as np
 from torch import Tensor
 
 from horosphere.measure.ranks import rank_correlation
-from horosphere.models.radial import radial_angle
 
 
-def graded_entailment(specific: Tensor, general: Tensor, root: Tensor, scores: Sequence[float]) -> float:
-    """Spearman's correlation of people's scores of "X is a kind of Y" and -Ξ_r(Y, X).   (N, D), (N, D), (D,)"""
-    angles = radial_angle(general, specific, root)
+def graded_entailment(angles: Tensor, scores: Sequence[float]) -> float:
+    """Spearman's correlation of people's scores of "X is a kind of Y" and -Ξ(Y, X).   (N,) -> ρ
+
+    >>> import torch
+    >>> graded_entailment(torch.tensor([0.1, 0.5, 2.0]), [6.0, 3.0, 0.0])
+    1.0
+    """
     return rank_correlation(np.asarray(scores), -angles.detach().double().cpu().numpy())

@@ -17,11 +17,11 @@ from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.pixels import count_answers, semantic_scores
 from horosphere.models.adapters import Adaptation
 from horosphere.models.cost_aggregation import OpenVocabularySegmenter, open_vocabulary_loss
-from horosphere.models.towers import load_towers as open_towers
 from horosphere.models.weights import begin_with
 from horosphere.optim import param_groups
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Positive
+from horosphere.tasks.image_text import open_towers
 from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
 

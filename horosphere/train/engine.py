@@ -75,6 +75,8 @@ def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitRes
         stop_asked() as asked,
         progress("training", engine.steps, place.quiet or not world.is_main) as show,
     ):
+        if task.measures_before and state["step"] == 0:
+            loop.evaluate(0, last=False)
         for step in range(state["step"], engine.steps):
             loop.step(step)
             stop = world.any(asked())
@@ -276,7 +278,7 @@ class _Loop:
             self.window = self._on_device(numbers)
         aside = time.perf_counter()
         if evaluate:
-            self._evaluate(done, last, save and not last and self.world.size == 1)
+            self.evaluate(done, last, save and not last and self.world.size == 1)
         if sample:
             with self._at_rest(), eager():  # each length of a text would be compiled anew
                 text = self.task.sample(self.model)
@@ -288,7 +290,7 @@ class _Loop:
         self.clock = time.perf_counter() if log else self.clock + time.perf_counter() - aside
         self.timed = 0 if log else self.timed
 
-    def _evaluate(self, done: int, last: bool, rescue: bool) -> None:
+    def evaluate(self, done: int, last: bool, rescue: bool = False) -> None:
         """rescue: save what was trained where the data cannot be read; with several processes others wait elsewhere."""
         try:
             with self._at_rest():

@@ -26,21 +26,25 @@ ROOT = torch.tensor([0.0, 1.0, 0.0])
 
 def test_a_walk_goes_from_general_to_specific():
     radii = (TEXTS - ROOT).norm(dim=-1)
-    walk = retrieve(TEXTS.flatten(0, 1), radii.flatten(), torch.tensor([1.0, 0.0, 0.0]))
+    walk = retrieve(TEXTS.flatten(0, 1) @ torch.tensor([1.0, 0.0, 0.0]), radii.flatten())
     assert [place % 2 for place in walk] == [0, 1]
     assert walk[-1] == 1
 
 
+def judged(images, of):
+    return hierarchy_retrieval(TEXTS @ images.T, (TEXTS - ROOT).norm(dim=-1), of, CAPTIONS)
+
+
 def test_precision_and_recall_by_hand():
     images = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    scores = hierarchy_retrieval(TEXTS, images, [0, 1], CAPTIONS, ROOT)
+    scores = judged(images, [0, 1])
     assert (scores.precision, scores.recall, scores.order) == (1.0, 1.0, 1.0)
-    crossed = hierarchy_retrieval(TEXTS, images.flip(0), [0, 1], CAPTIONS, ROOT)
+    crossed = judged(images.flip(0), [0, 1])
     # both are told "animal", which is right, and the other's name, which is not
     assert (crossed.precision, crossed.recall, crossed.order) == (0.5, 0.5, 1.0)
 
 
 def test_several_chains_of_one_picture_help_each_other():
     images = torch.tensor([[1.0, 0.0, 0.0]])
-    both = hierarchy_retrieval(TEXTS, images, [0, 0], CAPTIONS, ROOT)
+    both = judged(images, [0, 0])
     assert (both.precision, both.recall) == (1.0, 1.0)

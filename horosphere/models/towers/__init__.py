@@ -2,12 +2,13 @@
 
 from horosphere.models.towers.base import Towers, frozen
 from horosphere.models.towers.clip import HuggingFaceClip, OpenClip, huggingface_clip, open_clip
-from horosphere.models.towers.features import image_features, text_features
+from horosphere.models.towers.features import Texts, Views, image_features, text_features
 from horosphere.models.towers.space import Space, SpaceConfig
 from horosphere.models.towers.two import (
     MeanPooled,
     Pooled,
     TwoTowers,
+    TwoTowersConfig,
     efficientnet_lite,
     minilm,
     text_alone,
@@ -22,8 +23,11 @@ __all__ = [
     "Pooled",
     "Space",
     "SpaceConfig",
+    "Texts",
     "Towers",
     "TwoTowers",
+    "TwoTowersConfig",
+    "Views",
     "efficientnet_lite",
     "frozen",
     "huggingface_clip",

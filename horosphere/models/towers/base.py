@@ -30,6 +30,8 @@ class Towers(nn.Module):
     text_tower: nn.Module  # where adapters look for attention
     image_tower: nn.Module
     space: Space
+    sees = True  # it has an image tower
+    projects = False  # features are projected by layers of its own: they can be kept where only those learn
     logit_scale: nn.Parameter  # log of what likenesses are multiplied by
 
     def __init__(self, config: SpaceConfig):
@@ -71,6 +73,19 @@ class Towers(nn.Module):
         raise UserError(f"{type(self).__name__}: its text tower has no projection; use method=full")
 
     # -- what all of them can ---------------------------------------------------------------------------------------
+
+    def read(self, texts: dict[str, Tensor]) -> Tensor:
+        """Texts as `Texts.at` gives them: features or tokens.   (..., F) or (..., T) -> (..., width)"""
+        if "features" in texts:
+            return self.text_vector(texts["features"])
+        shape = next(iter(texts.values())).shape[:-1]
+        return self.text({name: t.flatten(0, -2) for name, t in texts.items()}).unflatten(0, shape)
+
+    def look(self, pictures: dict[str, Tensor]) -> Tensor:
+        """Pictures as `Views.at` gives them: features or pixels.   -> (N, width)"""
+        if "features" in pictures:
+            return self.image_vector(pictures["features"])
+        return self.image(pictures["pixels"].to(self.logit_scale.device))
 
     def text(self, tokens: dict[str, Tensor]) -> Tensor:
         return self.text_vector(self.text_features(tokens))

@@ -14,6 +14,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.models.towers.base import Towers, tokenized
 from horosphere.models.towers.space import SpaceConfig
+from horosphere.models.writing import hushed
 
 # OpenAI's, and nearly everybody's
 MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
@@ -127,7 +128,8 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
     if local and not any(Path(source, name).is_file() for name in VOCABULARIES):
         raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
-        model = CLIPModel.from_pretrained(name, use_safetensors=True, **local)
+        with hushed():
+            model = CLIPModel.from_pretrained(name, use_safetensors=True, **local)
         tokenizer = AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError) as error:
         how = "give a folder that save_pretrained wrote, or hf:NAME"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from horosphere.data.augment import whole_box
-from horosphere.data.images import Pictures
+from horosphere.data.images import Chosen, Pictures
 from horosphere.data.read_ahead import ahead
 from horosphere.data.tokens import cache_folder
 from horosphere.errors import UserError
@@ -58,6 +59,53 @@ def image_features(towers: Towers, pictures: Pictures, numbers: np.ndarray, quie
     how = f"{towers.size} {towers.mean} {towers.std}"
     known_by = digest("image", weights_digest(towers.encoder("image")), how, pictures.digest(numbers))
     return _kept(known_by, "looking at pictures", len(numbers), compute, quiet)
+
+
+class Texts:
+    """Texts as a tower reads them: features where its encoder is frozen, tokens where it learns."""
+
+    def __init__(self, towers: Towers, texts: Sequence[str], learns: bool = False, quiet: bool = True):
+        read = towers.tokens(texts) if learns else {"features": text_features(towers, texts, quiet)}
+        self.read = {name: t.to(_device(towers)) for name, t in read.items()}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.read.values())))
+
+    def part(self, numbers: np.ndarray) -> Texts:
+        """Some of them, numbered anew."""
+        some = copy(self)
+        some.read = self.at(numbers)
+        return some
+
+    def at(self, numbers: Tensor | np.ndarray) -> dict[str, Tensor]:
+        """(...) -> {name: (..., F or T)}"""
+        return {name: t[torch.as_tensor(numbers, device=t.device)] for name, t in self.read.items()}
+
+
+class Views:
+    """Pictures as a tower sees them: features where its encoder is frozen, pixels where it learns."""
+
+    def __init__(self, towers: Towers, pictures: Pictures, learns: bool = False, quiet: bool = True):
+        self.pictures, self.size = pictures, towers.size
+        numbers = np.arange(len(pictures))
+        seen = None if learns else image_features(towers, pictures, numbers, quiet)
+        self.features = None if seen is None else seen.to(_device(towers))
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def part(self, numbers: np.ndarray) -> Views:
+        """Some of them, numbered anew."""
+        some = copy(self)
+        some.pictures = Chosen(self.pictures, numbers)
+        some.features = None if self.features is None else self.at(numbers)["features"]
+        return some
+
+    def at(self, numbers: np.ndarray) -> dict[str, Tensor]:
+        """(B,) -> features (B, F), or pixels (B, 3, size, size) uint8"""
+        if self.features is not None:
+            return {"features": self.features[torch.from_numpy(numbers).to(self.features.device)]}
+        return {"pixels": self.pictures.crops(numbers, MIDDLE, np.zeros((len(numbers), 4)), self.size)()}
 
 
 def weights_digest(module: nn.Module) -> str:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, exterior_angle, geometry, half_aperture
+from horosphere.models.radial import radial_angle
 from horosphere.settings import Amount, Count, Decay, Positive
 
 
@@ -29,10 +30,10 @@ class SpaceConfig:
     width: Count = 256  # of the common space
     curvature: Positive = 1.0  # c at the start
     learn_curvature: bool = True
-    squared: bool = True  # of distances in logits: EuCLIP has squares, MERU has not
+    squared: bool = False  # squares of distances in logits: EuCLIP has them, MERU has not
     reach: Positive = 0.0625  # α at the start: how far from the origin a vector of length 1 is put
     entailment: Amount = 0.2  # weight of the cones in the loss; a sphere has none
-    dropout: Decay = 0.8  # of what frozen encoders say, in training
+    dropout: Decay = 0.5  # of what frozen encoders say, in training
 
 
 class Space(nn.Module):
@@ -80,6 +81,12 @@ class Space(nn.Module):
         The origin is the root of curved and flat space. On a sphere no point is in the middle: there it is "".
         """
         return (points - root).norm(dim=-1) if self.manifold is None else self.manifold.dist0(points)
+
+    def angle(self, general: Tensor, specific: Tensor, root: Tensor) -> Tensor:
+        """Ξ: 0 where the way from the root goes on straight to the specific.   (..., width) twice, (width,) -> (...)"""
+        if self.manifold is None:
+            return radial_angle(general, specific, root)
+        return exterior_angle(general, specific, self.manifold)
 
     def entailment(self, text: Tensor, image: Tensor) -> Tensor:
         """By how much pictures lie outside the cones of their texts.   points (N, width), (N, width) -> ()"""

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.models.towers.base import Towers, frozen, tokenized
 from horosphere.models.towers.space import SpaceConfig
+from horosphere.models.weights import load_weights
+from horosphere.models.writing import hushed
 
 START_SCALE = 1 / 0.07  # of CLIP's logits
 LITE = "tf_efficientnet_lite0"  # timm's name of the network
 LITE_MEAN, LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3  # of bytes: (x - 127) / 128
+
+
+@dataclass(frozen=True)
+class TwoTowersConfig(SpaceConfig):
+    text: str = "minilm"  # the frozen text encoder; or a folder of one of transformers
+    image: str = "lite0"  # the frozen image encoder: EfficientNet-Lite0; or timm:NAME:WEIGHTS.safetensors
 
 
 class MeanPooled(nn.Module):
@@ -49,6 +59,8 @@ class TwoTowers(Towers):
     where it has features of places; None for a text encoder alone.
     """
 
+    projects = True
+
     def __init__(self, text: Any, image: Any, image_width: int, config: SpaceConfig, size: int = 224):
         super().__init__(config)
         self.text_encoder, self.image_encoder = text, image
@@ -58,6 +70,10 @@ class TwoTowers(Towers):
             self.image_projection = nn.Linear(image_width, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+
+    @property
+    def sees(self) -> bool:  # type: ignore[override]
+        return self.image_encoder is not None
 
     @property
     def text_tower(self) -> nn.Module:  # type: ignore[override]
@@ -82,20 +98,24 @@ class TwoTowers(Towers):
         return self.text_encoder(tokens)
 
     def text_vector(self, features: Tensor) -> Tensor:
-        return self.text_projection(self.dropout(features))
+        return self.text_projection(self._evened(features))
 
     def image_features(self, pixels: Tensor) -> Tensor:
         return self.image_tower(self.normalised(pixels))
 
     def image_vector(self, features: Tensor) -> Tensor:
-        return self.image_projection(self.dropout(features))
+        return self.image_projection(self._evened(features))
+
+    def _evened(self, features: Tensor) -> Tensor:
+        """All of one length, √d. Encoders give general texts longer features, and distances would inherit that."""
+        return self.dropout(F.rms_norm(features, features.shape[-1:]))
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """Pooling is a mean and a projection is linear: places are projected as their mean is."""
+        """The answer is a mean over places, so a place is projected as the mean is."""
         if not hasattr(self.image_tower, "places"):
             return super().patches(pixels)
         places = self.image_encoder.places(self.normalised(pixels))
-        return self.image_projection(places.movedim(1, -1)).movedim(-1, 1)
+        return self.image_vector(places.movedim(1, -1)).movedim(-1, 1)
 
     def train(self, mode: bool = True) -> TwoTowers:
         """Encoders stay in eval mode: statistics of batches would change them, frozen or not."""
@@ -154,10 +174,11 @@ def efficientnet_lite() -> Pooled:
     return frozen(Pooled(network))
 
 
-def two_towers(config: SpaceConfig | None = None) -> TwoTowers:
-    """MiniLM and EfficientNet-Lite0, with new projections."""
-    image = efficientnet_lite()
-    return TwoTowers(minilm(), image, image.width, config or SpaceConfig())
+def two_towers(config: TwoTowersConfig | None = None) -> TwoTowers:
+    """By itself MiniLM and EfficientNet-Lite0, with new projections."""
+    config = config or TwoTowersConfig()
+    image = image_encoder(config.image)
+    return TwoTowers(text_encoder(config.text), image, image.width, config)
 
 
 def text_alone(text: Any) -> TwoTowers:
@@ -178,12 +199,32 @@ def text_encoder(source: str) -> MeanPooled:
     return _mean_pooled(Path(source))
 
 
+def image_encoder(source: str) -> Pooled:
+    """ "lite0", or "timm:NAME:WEIGHTS.safetensors"; frozen."""
+    if source == "lite0":
+        return efficientnet_lite()
+    kind, _, rest = source.partition(":")
+    name, _, weights = rest.partition(":")
+    if kind != "timm" or not name:
+        raise UserError(f"image={source}: an image encoder is lite0, or timm:NAME:WEIGHTS.safetensors")
+    require("timm")
+    import timm
+
+    if not timm.is_model(name):
+        raise UserError(f"image={source}: timm has no model {name}; see timm.list_models()")
+    network: Any = timm.create_model(name)
+    if weights:
+        load_weights(network, Path(weights))
+    return frozen(Pooled(network))
+
+
 def _mean_pooled(folder: Path) -> MeanPooled:
     from transformers import AutoModel, AutoTokenizer
 
     local = {"local_files_only": True}
     try:
-        model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
+        with hushed():
+            model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
         return frozen(MeanPooled(model, AutoTokenizer.from_pretrained(folder, **local)))
     except (OSError, ValueError) as error:
         how = "give a folder that save_pretrained wrote"

@@ -1,0 +1,38 @@
+"""HyperLex: pairs of words, and how far people say that the first is a kind of the second (Vulić et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from horosphere.errors import UserError, one_line
+
+FILE = "hyperlex-all.txt"
+COLUMNS = ("WORD1", "WORD2", "AVG_SCORE")
+
+
+@dataclass(frozen=True)
+class GradedPairs:
+    specific: list[str]
+    general: list[str]
+    scores: list[float]  # from 0 to 6
+
+
+def read_hyperlex(path: str | Path) -> GradedPairs:
+    """The file hyperlex-all.txt, or the folder that holds it: words and numbers, separated by blanks, below a head.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, FILE).write_text("WORD1 WORD2 POS TYPE AVG_SCORE\\npoodle dog N hyp-1 5.9\\n")
+    ...     read_hyperlex(folder)
+    GradedPairs(specific=['poodle'], general=['dog'], scores=[5.9])
+    """
+    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    try:
+        head, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        places = [head.index(column) for column in COLUMNS]
+        columns = [[row[place] for row in rows] for place in places]
+        return GradedPairs(columns[0], columns[1], [float(score) for score in columns[2]])
+    except (OSError, ValueError, IndexError) as error:
+        how = f"give {FILE} of HyperLex, with columns {', '.join(COLUMNS)}"
+        raise UserError(f"{file}: no pairs of words with scores ({one_line(error)}); {how}") from error

@@ -1,0 +1,382 @@
+"""Texts and pictures in one space: two towers are trained on captions, or a CLIP is adapted.
+
+two-towers   frozen encoders, new projections into a space of any geometry (CLIP, MERU, EuCLIP)
+clip         towers that are there already, of which a part learns (HyperCLIP, LoRA, OFT, the text projection)
+
+contrast     each text finds its picture, each picture its text; in curved and flat space cones of entailment too
+radial       general captions come before specific ones on the way from the root (Radial Embeddings)
+cones        the same by entailment cones, which came before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from horosphere.data.captions import Captions, read_captions
+from horosphere.data.hyperlex import read_hyperlex
+from horosphere.data.images import Chosen, ImageData, Pictures, open_images, pictures_in
+from horosphere.errors import UserError
+from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.evaluate.hierarcaps import hierarchy_retrieval, length_order, order_of
+from horosphere.evaluate.metric import Metric
+from horosphere.evaluate.retrieval import recall_at
+from horosphere.files import digest
+from horosphere.measure.entailment import graded_entailment
+from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
+from horosphere.models.hyperclip import radius_loss
+from horosphere.models.radial import cone_loss, kept, radial_loss
+from horosphere.models.towers import Texts, Towers, Views, load_towers, text_features, two_towers
+from horosphere.models.weights import begin_with
+from horosphere.runs import RUN, Run
+from horosphere.settings import Amount, Natural, Positive
+from horosphere.train.config import EngineConfig
+from horosphere.train.task import Task
+
+HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
+CANDIDATES = 8  # captions that are looked at to find one that is not true of a picture
+AT_ONCE = 128  # texts or pictures in an evaluation
+NEW, GIVEN = "two-towers", "clip"
+
+
+def open_towers(name: str) -> Towers:
+    """Towers by name (`models.towers.load_towers`), or those of a run of this task, its adapter merged."""
+    if (Path(name) / RUN).is_file():
+        return cast(Towers, Run.open(name, ImageText.kind).load())
+    return load_towers(name)
+
+
+class Adapted(Learner):
+    """Towers of which a part learns. Its state is that part."""
+
+    def __init__(self, towers: Towers, adapter: Adapter | None):
+        super().__init__()
+        self.towers, self.adapter = towers, adapter
+
+    def forward(self, texts: dict[str, Tensor], pictures: dict[str, Tensor] | None) -> tuple[Tensor, Tensor | None]:
+        """Vectors of texts and of pictures, as `Texts` and `Views` give them."""
+        return self.towers.read(texts), None if pictures is None else self.towers.look(pictures)
+
+
+@dataclass(frozen=True, eq=False)
+class Captioned:
+    """Chains of captions to learn from, and chains of other pictures to be judged by."""
+
+    captions: Captions
+    learned: np.ndarray  # numbers of chains
+    judged: Captions
+    held: np.ndarray | None  # where the judged ones are among the captions: numbers of chains
+
+
+@dataclass(kw_only=True)
+class ImageText(Task[Captioned]):
+    """Captions are chains from general to specific, "dog => poodle on a lawn"; one caption is a chain too."""
+
+    kind = "image_text"
+    unit = "captions"
+    metrics = (
+        Metric("r5", "R@5", 3, "high", "judged"),
+        Metric("order", "τ_d", 3, "high", "judged"),
+        Metric("length_order", "by length", 3, "high"),
+        Metric("hyperlex", "HyperLex", 3, "high"),
+        Metric("zero_shot", "zero-shot", 3, "high"),
+        Metric("r1", "R@1", 3, "high", "detail"),
+        Metric("precision", "precision", 3, "high", "detail"),
+        Metric("recall", "recall", 3, "high", "detail"),
+        Metric("tree_error", "tree error", 3, "low", "detail"),
+        Metric("radius", "radius 2|z|", 2, "high", "detail"),
+        Metric("radius_spread", "its spread", 2, "low", "detail"),
+    )
+
+    towers: str = "two"  # of model=clip: a run of two-towers, a folder, hf:NAME, open_clip:NAME:WEIGHTS, text:minilm
+    objective: Literal["contrast", "radial", "cones"] = "contrast"
+    valid: str | None = None  # captions of their own to judge by; none: those of every fifth picture
+    from_level: Natural = 1  # contrast learns from captions of this level on, 0 being the most general
+    kept: Amount = 10.0  # weight of staying near the vectors there were before, in radial and cones
+    radius: Positive | None = None  # a target for 2|z|, the hyperbolic radius of texts; none: radii are free
+    hyperlex: str | None = None  # a file of HyperLex: graded entailment of words is measured too
+    classes: str | None = None  # pictures with classes: they are named without training (zero-shot)
+    template: str = "a photo of a {}."  # what the name of a class becomes
+
+    # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        if self.adapts and self.configuration().method == "none":
+            raise UserError("method=none: nothing would learn; choose projection, hyperclip, lora, oft or full")
+        if not self.adapts and self.objective != "contrast":
+            raise UserError(f"objective={self.objective} adapts towers that are there; use model=clip towers=RUN")
+        if engine.micro_batch is not None and engine.micro_batch != engine.batch:
+            raise UserError("micro_batch: captions are compared with all others of the batch; leave it out")
+        if "{}" not in self.template:
+            raise UserError(f'template={self.template}: it has no {{}} for the name, as in "a photo of a {{}}."')
+
+    @property
+    def adapts(self) -> bool:
+        return self.model == GIVEN
+
+    @property
+    def measures_before(self) -> bool:  # type: ignore[override]
+        return self.adapts
+
+    def open_data(self) -> Captioned:
+        captions = read_captions(self.data)
+        if self.objective != "contrast" and captions.levels < 2:
+            raise UserError(
+                f"{self.data}: one caption a row; objective={self.objective} needs chains: general => specific"
+            )
+        if self.valid is not None:
+            judged = read_captions(self.valid)
+            if judged.levels != captions.levels:
+                raise UserError(f"{self.valid}: {judged.levels} captions a row; {self.data} has {captions.levels}")
+            return Captioned(captions, np.arange(len(captions)), judged, None)
+        apart = captions.of % HELD_OUT == HELD_OUT - 1
+        if not apart.any():
+            raise UserError(f"{self.data}: fewer than {HELD_OUT} pictures, so none can be held out; give valid=…")
+        held = np.flatnonzero(apart)
+        return Captioned(captions, np.flatnonzero(~apart), captions.part(held), held)
+
+    def rows(self, data: Captioned) -> int:
+        return len(data.learned)
+
+    def facts(self, data: Captioned) -> dict[str, Any]:
+        return {
+            "captions": {"train": len(data.learned), "valid": len(data.judged)},
+            "levels": data.captions.levels,
+            "digest": digest(*data.captions.texts, *data.judged.texts),
+        }
+
+    def build(self, data: Captioned | None = None) -> Adapted:
+        config = self.configuration()
+        if self.adapts:
+            towers = open_towers(self.towers)
+            model = Adapted(towers, adapt(towers, cast(Adaptation, config)))
+        else:
+            model = Adapted(two_towers(config), None)
+        if self.start is not None:
+            run = Run.open(self.start, self.kind)
+            begin_with(model, ImageText.of(run).network_of(run).state_dict(), self.start)
+        return model
+
+    def rebuild(self, run: Run) -> Adapted:
+        return self.build()
+
+    def ready(self, data: Captioned) -> None:
+        """What frozen encoders say is computed once, before the training; encoders that learn read and look."""
+        self.opened = data
+        towers = open_towers(self.towers) if self.adapts else two_towers(self.configuration())
+        self._require_fitting(towers)
+        towers = towers.to(self.world.device).eval()
+        how = self.configuration() if self.adapts else Adaptation()
+        inside = how.method not in ("none", "projection")
+        reads = ("text" in how.towers and inside) or (how.method == "projection" and not towers.projects)
+        looks = "image" in how.towers and inside
+
+        def texts(words: Sequence[str]) -> Texts:
+            return Texts(towers, words, reads, self.quiet)
+
+        def views(pictures: Pictures) -> Views:
+            return Views(towers, pictures, looks, self.quiet)
+
+        self.root, self.train_texts = texts([""]), texts(data.captions.texts)
+        self.before = None if self.objective == "contrast" else self._before(towers, data.captions.texts)
+        self.train_views = views(pictures_in(data.captions.pictures)) if towers.sees else None
+        if data.held is None:
+            self.judged_texts = texts(data.judged.texts)
+            self.judged_views = views(pictures_in(data.judged.pictures)) if towers.sees else None
+        else:
+            captions = (data.held[:, None] * data.captions.levels + np.arange(data.captions.levels)).ravel()
+            self.judged_texts = self.train_texts.part(captions)
+            pictures = np.unique(data.captions.of[data.held])
+            self.judged_views = None if self.train_views is None else self.train_views.part(pictures)
+        self.graded = None if self.hyperlex is None else Graded.read(self.hyperlex, texts)
+        self.named = None if self.classes is None else Named.open(self.classes, self.template, texts, views)
+
+    def _require_fitting(self, towers: Towers) -> None:
+        if self.objective == "contrast" and not towers.sees:
+            raise UserError(f"towers={self.towers}: they have no image tower; use objective=radial, or other towers")
+        if self.classes is not None and not towers.sees:
+            raise UserError(f"classes={self.classes}: the towers have no image tower; leave it out")
+        if self.objective != "contrast" and towers.space.manifold is not None:
+            kind = towers.space.config.geometry
+            raise UserError(
+                f"objective={self.objective} is for towers on the sphere; those of {self.towers} are {kind}"
+            )
+
+    def _before(self, towers: Towers, texts: list[str]) -> Tensor:
+        """Unit vectors of captions before the training.   -> (N·L, width)"""
+        features = text_features(towers, texts, self.quiet).to(self.world.device)
+        with torch.no_grad():
+            return F.normalize(towers.text_vector(features), dim=-1)
+
+    # -- the training -----------------------------------------------------------------------------------------------
+
+    def batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """text.… and image.…: what the towers read and see.
+
+        contrast: a caption and its picture a row. Else the captions of a chain, and as many that are not true:
+        text.… (B, 2, L, …), before (B, 2, L, width).
+        """
+        data, levels = self.opened, self.opened.captions.levels
+        chosen = data.learned[self.drawn(step, rows, len(data.learned))]
+        draws = np.random.default_rng((self.engine.seed, step, 3))
+        if self.objective == "contrast":
+            first = min(self.from_level, levels - 1)
+            level = draws.integers(first, levels, self.engine.batch)[rows.start : rows.stop]
+            assert self.train_views is not None
+            return {
+                **_prefixed("text", self.train_texts.at(chosen * levels + level)),
+                **_prefixed("image", self.train_views.at(data.captions.of[chosen])),
+            }
+        others = draws.integers(0, len(data.learned), (self.engine.batch, CANDIDATES))[rows.start : rows.stop]
+        false = self._not_true(chosen, data.learned[others])
+        numbers = np.stack([chosen, false], 1)[:, :, None] * levels + np.arange(levels)
+        assert self.before is not None
+        return {**_prefixed("text", self.train_texts.at(numbers)), "before": self.before[torch.from_numpy(numbers)]}
+
+    def _not_true(self, chosen: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """The first candidate whose most general caption is another one.   (B,), (B, C) -> (B,)"""
+        chains = self.opened.captions.chains
+        rows = zip(chosen.tolist(), candidates.tolist(), strict=True)
+        return np.array([next((c for c in row if chains[c][0] != chains[n][0]), row[-1]) for n, row in rows])
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        texts = dict(_named("text", batch))
+        towers = cast(Adapted, model).towers
+        if self.objective == "contrast":
+            text, image = model(texts, dict(_named("image", batch)))
+            a, b = towers.space.text(text), towers.space.image(image)
+            parts = {"contrast": towers.contrast(a, b), "entailment": towers.space.entailment(a, b)}
+            loss = parts["contrast"] + towers.space.config.entailment * parts["entailment"]
+        else:
+            # the root is a text like the others, and learns with them
+            text, _ = model(texts, None)
+            root, _ = model(self.root.at(np.zeros(1, np.int64)), None)
+            true, false = F.normalize(text, dim=-1).unbind(1)
+            order = radial_loss if self.objective == "radial" else cone_loss
+            parts = {"order": order(true, false, F.normalize(root[0], dim=-1)), "kept": kept(text, batch["before"])}
+            loss = parts["order"] + self.kept * parts["kept"]
+        if self.radius is not None:
+            parts["radius"] = radius_loss(text, self.radius)
+            loss = loss + parts["radius"]
+        return loss, {name: value.detach() for name, value in parts.items()}
+
+    def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        return self.judge_towers(cast(Adapted, model).towers)
+
+    @torch.no_grad()
+    def judge_towers(self, towers: Towers) -> dict[str, float]:
+        judged, space = self.opened.judged, towers.space
+        vectors = _all(towers.read, self.judged_texts)
+        points, root = space.text(vectors).unflatten(0, (len(judged), -1)), space.text(_all(towers.read, self.root))[0]
+        radii, lengths = space.radius(points, root), 2 * vectors.norm(dim=-1)
+        scores = {"order": order_of(radii), "length_order": length_order(judged.chains)}
+        scores |= {"radius": float(lengths.mean()), "radius_spread": float(lengths.std())}
+        if self.judged_views is not None:
+            images = space.image(_all(towers.look, self.judged_views))
+            alike = space.alike(points.flatten(0, 1), images).unflatten(0, points.shape[:2])
+            match = torch.from_numpy(judged.of).to(alike.device)
+            scores["r1"], scores["r5"] = recall_at(alike[:, -1], match, 1, 5)
+            found = hierarchy_retrieval(alike, radii, judged.of.tolist(), judged.chains)
+            scores |= {"precision": found.precision, "recall": found.recall}
+        if self.graded is not None:
+            scores["hyperlex"] = self.graded.score(towers, root)
+        if self.named is not None:
+            scores |= self.named.score(towers)
+        return scores
+
+    # -- after the training -----------------------------------------------------------------------------------------
+
+    def trained(self, network: nn.Module, run: Run) -> Towers:
+        """Towers as others use them: in eval mode, the adapter merged."""
+        adapted = cast(Adapted, network)
+        towers = adapted.towers if adapted.adapter is None else adapted.adapter.merge()
+        return towers.requires_grad_(False).eval()
+
+    def about(self, facts: dict[str, Any]) -> list[list[str]]:
+        config, captions = self.configuration(), facts["captions"]
+        what = f"{config.method} on {self.towers}" if self.adapts else f"{self.model}, {config.geometry}"
+        sizes = f"{captions['train']:,} rows to learn, {captions['valid']:,} to judge, {facts['levels']} captions each"
+        return [["model", f"{what}, {facts['parameters']:,} parameters learn"], ["captions", sizes]]
+
+    def summary(self, run: Run) -> list[list[str]]:
+        """Of an adaptation what was before, and what is after: what is gained, and what is forgotten."""
+        rows, scores = super().summary(run), run.evaluations()
+        if not self.adapts or scores[0]["step"] != 0:
+            return rows
+        titles = {metric.title: metric for metric in self.metrics}
+        return [
+            [title, f"{titles[title].show(scores[0][titles[title].name])} -> {value}"]
+            if title in titles
+            else [title, value]
+            for title, value in rows
+        ]
+
+
+# -- what else is judged ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Pairs of words, and how far people say that one is a kind of the other."""
+
+    terms: Texts
+    specific: list[int]  # numbers of terms
+    general: list[int]
+    scores: list[float]
+
+    @staticmethod
+    def read(source: str, texts: Callable[[Sequence[str]], Texts]) -> Graded:
+        pairs = read_hyperlex(source)
+        numbers = {word: i for i, word in enumerate(sorted({*pairs.specific, *pairs.general}))}
+        specific, general = ([numbers[word] for word in words] for words in (pairs.specific, pairs.general))
+        return Graded(texts(list(numbers)), specific, general, pairs.scores)
+
+    def score(self, towers: Towers, root: Tensor) -> float:
+        points = towers.space.text(_all(towers.read, self.terms))
+        return graded_entailment(towers.space.angle(points[self.general], points[self.specific], root), self.scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Pictures with classes, which towers name without having learned them."""
+
+    data: ImageData
+    names: Texts
+    views: Views
+
+    @staticmethod
+    def open(
+        source: str, template: str, texts: Callable[[Sequence[str]], Texts], views: Callable[[Pictures], Views]
+    ) -> Named:
+        data = open_images(source)
+        held = Chosen(data.valid.pictures, data.valid.numbers)
+        return Named(data, texts([template.format(name.replace("_", " ")) for name in data.classes]), views(held))
+
+    def score(self, towers: Towers) -> dict[str, float]:
+        names, images = towers.space.text(_all(towers.read, self.names)), _all(towers.look, self.views)
+        said = towers.space.alike(names, towers.space.image(images)).argmax(0).cpu().numpy()
+        if self.data.tree is None:
+            return {"zero_shot": float((said == self.data.valid.labels).mean())}
+        scores = hierarchy_scores(said, self.data.valid.labels, self.data.tree)
+        return {"zero_shot": scores.fine, "tree_error": scores.tree_error}
+
+
+def _all(read: Callable[[dict[str, Tensor]], Tensor], given: Texts | Views) -> Tensor:
+    """Vectors of all of them.   -> (N, width)"""
+    numbers = np.arange(len(given))
+    return torch.cat([read(given.at(numbers[i : i + AT_ONCE])) for i in range(0, len(numbers), AT_ONCE)])
+
+
+def _prefixed(side: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{side}.{name}": t for name, t in tensors.items()}
+
+
+def _named(side: str, batch: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    return ((name.partition(".")[2], t) for name, t in batch.items() if name.startswith(f"{side}."))
