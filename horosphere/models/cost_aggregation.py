@@ -250,10 +250,11 @@ class OpenVocabularySegmenter(Learner):
         colour = torch.tensor(towers.mean).mul(255).round().to(torch.uint8)
         self.register_buffer("colour", colour.view(3, 1, 1), persistent=False)
 
-    def forward(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+    def forward(self, pixels: Tensor, texts: Sequence[str], every: int = 1) -> Tensor:
+        """every: answers in the middle of squares of so many pixels.   -> (N, K, ⌈H/every⌉, ⌈W/every⌉)"""
         whole = self.filled(pixels)
         logits = self.head(self.towers.patches(whole), self.vectors(texts), self.towers.normalised(whole))
-        return _cut_to(logits, whole, pixels)
+        return _cut_to(logits, whole, pixels, every)
 
     def cosines(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """What the towers alone say: the cost, at the size of the picture.   -> (N, K, H, W)"""
@@ -290,7 +291,8 @@ def _stride(towers: Towers) -> int:
         return towers.size // towers.patches(blank).shape[2]
 
 
-def _cut_to(maps: Tensor, whole: Tensor, pixels: Tensor) -> Tensor:
-    """Maps of a whole picture at its size, without what was added to it."""
-    maps = F.interpolate(maps, whole.shape[2:], mode="bilinear", align_corners=False)
-    return maps[..., : pixels.shape[2], : pixels.shape[3]]
+def _cut_to(maps: Tensor, whole: Tensor, pixels: Tensor, every: int = 1) -> Tensor:
+    """Maps of a whole picture at its size, or a part of that, without what was added to it."""
+    size = [-(-length // every) for length in whole.shape[2:]]
+    maps = F.interpolate(maps, size, mode="bilinear", align_corners=False)
+    return maps[..., : -(-pixels.shape[2] // every), : -(-pixels.shape[3] // every)]

@@ -25,7 +25,8 @@ from horosphere.tasks.image_text import open_towers
 from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
 
-EVERY = 3  # of the classes one is not learned from, where nobody says which
+EVERY = 3  # of so many classes one is not learned from, where nobody says which
+LEARNED = 4  # of so many rows and columns of pixels one is learned from: neighbours say the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,8 @@ class OpenVocabulary(Masks):
 
     def check(self, engine: EngineConfig) -> None:
         super().check(engine)
+        if self.size % LEARNED:
+            raise UserError(f"size={self.size}: it should be a multiple of {LEARNED}")
         catalogue.model(self.model, self.kind)
         if self.template.count("{}") != 1 or self.template.replace("{}", "").count("{"):
             raise UserError(f"template={self.template}: it needs one {{}}, where the name of a class goes")
@@ -114,12 +117,13 @@ class OpenVocabulary(Masks):
     # -- the training -----------------------------------------------------------------------------------------------
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """Masks have the numbers of seen classes among themselves."""
+        """Masks have the numbers of seen classes among themselves, at the pixels that are learned from."""
         made = super().batch(step, rows)
-        return {**made, "masks": self.learned_as[made["masks"].long()]}
+        centres = made["masks"][:, LEARNED // 2 :: LEARNED, LEARNED // 2 :: LEARNED]
+        return {**made, "masks": self.learned_as[centres.long()]}
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = model(batch["images"], self.prompts(self.seen))
+        logits = model(batch["images"], self.prompts(self.seen), every=LEARNED)
         return open_vocabulary_loss(logits, batch["masks"].long(), IGNORED), {}
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:

@@ -66,9 +66,9 @@ def test_pixels_of_unseen_classes_count_for_nothing_and_seen_ones_are_numbered_a
 
 def test_names_of_unseen_classes_are_not_in_the_vocabulary_of_training(data, monkeypatch):
     read = []
-    forward = OpenVocabularySegmenter.forward
+    vectors = OpenVocabularySegmenter.vectors
     monkeypatch.setattr(
-        OpenVocabularySegmenter, "forward", lambda self, x, texts: read.append(texts) or forward(self, x, texts)
+        OpenVocabularySegmenter, "vectors", lambda self, texts: read.append(texts) or vectors(self, texts)
     )
     task = live(KIND, data, "unseen=square", "template=one {}")
     model = task.build(task.pictures)
