@@ -1,7 +1,7 @@
 """CAT-Seg: which of any named classes is at each pixel (Cho et al. 2024), on any image and text towers.
 
     cost      C(k, i) = cos(patch_i, text_k)              one map a class, whatever the classes are
-    embed     F = conv7(C)                                each map alone
+    embed     F = conv7(10·C)                             each map alone
     spatial   F(k, :) <- attention over places i          each class alone, the picture as guidance
     classes   F(:, i) <- attention over classes k         each place alone, no positions: the order says nothing
     decode    F <- conv3([up(F); picture]), twice         each class alone
@@ -29,6 +29,7 @@ from horosphere.models.towers import Towers
 from horosphere.settings import Count, Natural
 
 EMBEDDING = 7  # side of the convolution that embeds the cost
+SHARPNESS = 10.0  # of the cost: cosines of names differ by tenths, and weights start for inputs of about 1
 DOUBLINGS = 2  # of the resolution in the decoder
 
 
@@ -207,7 +208,7 @@ class CostAggregation(nn.Module):
 
     def forward(self, patches: Tensor, texts: Tensor, pictures: Tensor) -> Tensor:
         cost = cost_volume(patches, texts)
-        x = self.embed(cost.flatten(0, 1)[:, None]).unflatten(0, cost.shape[:2]).movedim(2, -1)  # (N, K, h, w, C)
+        x = self.embed(SHARPNESS * cost.flatten(0, 1)[:, None]).unflatten(0, cost.shape[:2]).movedim(2, -1)  # (N, K, h, w, C)
         places = None if self.places is None else self.places(patches.movedim(1, -1))[:, None]
         names = None if self.names is None else self.names(texts)
         for spatial, classes in zip(self.spatial, self.classes, strict=True):

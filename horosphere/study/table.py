@@ -104,7 +104,9 @@ class Results:
             said = f"{has} the best {first.title} ({first.cell(best[0].scores[first.name])})"
             return f"{several}: {said}, but one run says nothing about chance. Pass --seeds 3."
         pairs = self.pairs()
-        said = " ".join(self._between(a, b) for a, b in [*pairs, *self._ablations()])
+        told = [{a.name, b.name} for a, b in pairs]
+        ablations = [(a, b) for a, b in self._ablations() if {a.name, b.name} not in told]
+        said = " ".join(self._between(a, b) for a, b in [*pairs, *ablations])
         return f"{several}. {said}{self._conclusion(pairs)}"
 
     def pairs(self) -> list[tuple[Row, Row]]:

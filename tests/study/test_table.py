@@ -223,3 +223,13 @@ def test_what_is_kept_is_what_was_said(tmp_path):
     assert kept["verdict"] == results.verdict()
     assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in results.rows]
     assert kept["rows"][0]["scores"] == results.rows[0].scores
+
+
+def test_an_ablation_that_is_the_first_pair_already_is_told_once():
+    score = Metric("miou", "mIoU", 2, "high", "judged")
+    rows = [
+        row("frozen", {"miou": [0.5, 0.51, 0.52]}, ablation_of="adapted"),
+        row("adapted", {"miou": [0.3, 0.31, 0.32]}),
+    ]
+    said = results(rows, [score]).verdict()
+    assert said == "3 seeds. Frozen beats Adapted beyond the spread of seeds, by 0.20 on mIoU."
