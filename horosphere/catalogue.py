@@ -61,6 +61,7 @@ class Entrant:
     flat: bool = False
     twin_of: str = ""  # the curved entrant whose flat twin this is
     ablation_of: str = ""  # the entrant that this is without a part
+    baseline: bool = False  # shown beside the others; a verdict does not speak of it
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,6 @@ TASKS = (
     Task("pictures", "horosphere.tasks.pictures:Pictures", "classify pictures", "these pictures"),
     Task("dense", "horosphere.tasks.dense:Dense", "classify pixels, find objects and their masks", "these pictures"),
     Task(
-        "open_vocabulary",
-        "horosphere.tasks.open_vocabulary:OpenVocabulary",
-        "find any class that has a name at each pixel",
-        "these pictures",
-    ),
-    Task(
         "nodes",
         "horosphere.tasks.nodes:Nodes",
         "embed the nodes of a tree or graph",
@@ -112,6 +107,13 @@ TASKS = (
         "horosphere.tasks.image_text:ImageText",
         "texts and pictures in one space; adapt a CLIP",
         "these captions",
+    ),
+    Task("few_shot", "horosphere.tasks.few_shot:FewShot", "learn classes from a few pictures each", "these pictures"),
+    Task(
+        "open_vocabulary",
+        "horosphere.tasks.open_vocabulary:OpenVocabulary",
+        "find any class that has a name at each pixel",
+        "these pictures",
     ),
 )
 
@@ -199,7 +201,7 @@ MODELS = (
         "Cost aggregation",
         settings="horosphere.models.cost_aggregation:CostAggregationConfig",
         ablations=("guide", "text_guide"),
-        comparison="open-vocabulary-methods",
+        comparison="open-vocabulary",
         paper="CAT-Seg: Cho et al. 2024",
     ),
     Model(
@@ -232,6 +234,37 @@ MODELS = (
         ablations=("method", "sides", "block", "shared"),
         comparison="adapters",
         paper="HyperCLIP, Alper & Averbuch-Elor 2024",
+    ),
+    Model("linear-probe", "few_shot", "horosphere.models.few_shot:LinearProbe", "linear probe"),
+    Model(
+        "coop",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "CoOp",
+        settings="horosphere.models.prompts:ContextConfig",
+        ablations=("context",),
+        paper="Zhou et al. 2022",
+    ),
+    Model(
+        "lathadapter",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter",
+        settings="horosphere.models.lathadapter:LatHAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        ablations=("geometry", "beta", "attributes", "neighbours"),
+        comparison="few-shot",
+        paper="LatHAdapter",
+    ),
+    Model(
+        "coop-lathadapter",
+        "few_shot",
+        "horosphere.models.few_shot:TextLearner",
+        "LatHAdapter beside CoOp",
+        settings="horosphere.models.few_shot:ContextAdapterConfig",
+        geometries=("poincare", "lorentz", FLAT),
+        comparison="few-shot",
+        paper="LatHAdapter",
     ),
 )
 
@@ -290,23 +323,39 @@ COMPARISONS = (
         "adapters",
         "method",
         (
-            Entrant("HyperCLIP", changes=("method=hyperclip",)),
-            Entrant("LoRA", changes=("method=lora",), flat=True),
-            Entrant("OFT", changes=("method=oft",), flat=True),
-            Entrant("projection", changes=("method=projection",), flat=True),
-            Entrant("full", changes=("method=full",), flat=True),
+            Entrant("HyperCLIP", "adapt-hyperclip", ("method=hyperclip",)),
+            Entrant("LoRA", "adapt-lora", ("method=lora",), flat=True),
+            Entrant("OFT", "adapt-oft", ("method=oft",), flat=True),
+            Entrant("projection", "adapt-radial", ("method=projection",), flat=True),
+            Entrant("full", "adapt-full", ("method=full",), flat=True),
         ),
     ),
-    # none is marked as flat: HyperCLIP's product is the same for every curvature, so the verdict is on methods alone
     Comparison(
-        "open-vocabulary-methods",
+        "few-shot",
+        "method",
+        (
+            Entrant("linear-probe", "few-shot", ("model=linear-probe",)),
+            Entrant("coop", "few-shot", ("model=coop",), ablation_of="coop-lathadapter"),
+            Entrant("lathadapter", "few-shot", ("model=lathadapter",)),
+            Entrant(
+                "lathadapter, flat",
+                "few-shot",
+                ("model=lathadapter", "geometry=euclidean"),
+                flat=True,
+                twin_of="lathadapter",
+            ),
+            Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter",)),
+        ),
+    ),
+    Comparison(
+        "open-vocabulary",
         "towers",
         (
-            Entrant("frozen", changes=("method=none", "sides=text"), ablation_of="HyperCLIP"),
-            Entrant("HyperCLIP", changes=("method=hyperclip", "sides=text")),
-            Entrant("LoRA", changes=("method=lora", "sides=text")),
-            Entrant("OFT", changes=("method=oft", "sides=text")),
-            Entrant("full", changes=("method=full", "sides=both")),
+            Entrant("HyperCLIP", "open-vocabulary", ("method=hyperclip", "sides=text")),
+            Entrant("frozen", "open-vocabulary", ("method=none", "sides=text"), flat=True, ablation_of="HyperCLIP"),
+            Entrant("LoRA", "open-vocabulary", ("method=lora", "sides=text"), flat=True),
+            Entrant("OFT", "open-vocabulary", ("method=oft", "sides=text"), flat=True),
+            Entrant("full", "open-vocabulary", ("method=full", "sides=both"), flat=True),
         ),
     ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,7 @@ def describe(reference: str) -> dict[str, Setting]:
     ['least', 'most', 'above', 'below']
     """
     module, _, name = reference.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError:
-        spec = None
+    spec = _spec(module)
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
     tree = ast.parse(source)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -61,7 +59,9 @@ def describe(reference: str) -> dict[str, Setting]:
     bases = [ast.unparse(base).partition("[")[0] for base in classes[name].bases]
     read = {"horosphere", module.partition(".")[0]}  # a foreign library's base has no settings of ours
     ours = [places[base] for base in bases if places.get(base, "").partition(":")[0].partition(".")[0] in read]
-    settings = {name: setting for base in ours for name, setting in describe(base).items()}
+    settings = {
+        name: setting for base in reversed(ours) for name, setting in describe(base).items()
+    }  # as dataclasses do
     comments, apart = _comments(source), set[str]()
     for node in classes[name].body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -78,6 +78,21 @@ def describe(reference: str) -> dict[str, Setting]:
             text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
             settings[target.id] = Setting(target.id, kind, default, text)
     return {name: setting for name, setting in settings.items() if name not in apart}
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module is. `find_spec` would import the packages around it; only the outermost one is asked here."""
+    outermost, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(outermost)
+    except ImportError:
+        return None
+    for place in range(1, len(inner) + 1):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        name = ".".join([outermost, *inner[:place]])
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
+    return spec
 
 
 def _comments(source: str) -> dict[int, str]:

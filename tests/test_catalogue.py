@@ -65,19 +65,19 @@ def test_entrants_of_a_comparison_are_recipes_and_settings_that_there_are(compar
             curved = comparison.entrants[names.index(entrant.twin_of)]
             theirs = Recipe.read(curved.recipe or own, ["data=somewhere", *curved.changes])
             assert recipe.engine == theirs.engine  # twins are trained alike
-            assert catalogue.models()[theirs.task.model].twin == recipe.task.model
+            # another model, or the same one in another geometry
+            assert recipe.task.model in (catalogue.models()[theirs.task.model].twin, theirs.task.model)
     assert all(a != b for i, a in enumerate(read) for b in read[:i])  # each is something of its own
 
 
 @pytest.mark.parametrize("name", catalogue.models())
 def test_what_a_model_is_compared_with(name):
     entry = catalogue.models()[name]
-    if entry.geometries == ("euclidean",):
+    if entry.geometries == ("euclidean",) and not entry.comparison:
         assert "nothing to compare it with" in refused(lambda: catalogue.comparison_of(entry))
         return
     entrants = catalogue.comparison_of(entry).entrants
-    assert sum(entrant.flat for entrant in entrants) == 1
-    assert len(entrants) > 1
+    assert 1 <= sum(entrant.flat for entrant in entrants) < len(entrants)
 
 
 # -- wrong names ------------------------------------------------------------------------------------------------------

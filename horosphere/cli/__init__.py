@@ -14,7 +14,10 @@ from horosphere.cli.common import Parser, is_main
 from horosphere.errors import UserError
 
 # the file of each verb, in the order of the help
-VERBS = ("train", "embed", "compare", "measure", "evaluate", "generate", "explain", "superposition", "listing", "demo")
+VERBS = (
+    *("train", "embed", "adapt", "compare", "measure", "evaluate"),
+    *("generate", "explain", "superposition", "listing", "demo"),
+)
 STARTED = time.time()
 BROKEN_PIPE = 141  # as a shell has it for a program that SIGPIPE ended
 # seconds that other processes leave the main one to say what is wrong: torchrun ends all as soon as one has ended

@@ -1,10 +1,11 @@
-"""`horosphere eval`: the scores of a run; of a language model perplexity, multiple choice, minimal pairs."""
+"""`horosphere eval`: the scores of a run, of a language model on questions and texts, of towers on benchmarks."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import choose_device, command, device_option, names, positive, table
+from horosphere.cli.benchmarks import BENCHMARKS
+from horosphere.cli.common import choose_device, command, names, positive, study_options, table
 from horosphere.errors import UserError, choices
 from horosphere.runs import RUN, Run
 
@@ -14,7 +15,11 @@ LANGUAGE = "language"
 def add(commands: Any) -> None:
     example = "horosphere eval runs/helm-d-tiny --task blimp --data blimp.jsonl.gz"
     evaluate = command(commands, "eval", run, "judge a model on data held out, or on other data", example)
-    evaluate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
+    known = "; ".join(f"{name}: {summary}" for name, (_, summary) in BENCHMARKS.items())
+    evaluate.add_argument("folder", metavar="RUN", help=f"a folder made by `horosphere train`, or a benchmark. {known}")
+    towers = "of a benchmark: a run of image_text, a folder of a CLIP, hf:NAME, open_clip:NAME:WEIGHTS, text:minilm"
+    evaluate.add_argument("towers", metavar="TOWERS", nargs="?", help=towers)
+    evaluate.add_argument("settings", metavar="key=value", nargs="*", help="of a benchmark")
     data = "in place of what was held out: pictures, or a text; the file or folder of --task"
     evaluate.add_argument("--data", metavar="PATH", help=data)
     tasks = "of a language model: perplexity (default), blimp, mmlu, arc_challenge, openbookqa, …; separated by commas"
@@ -22,11 +27,17 @@ def add(commands: Any) -> None:
     limit = "items of a task, windows of a text (default all)"
     evaluate.add_argument("--limit", metavar="N", type=positive, help=limit)
     evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
-    device_option(evaluate)
-    evaluate.add_argument("--quiet", action="store_true", help="no progress")
+    evaluate.add_argument(
+        "--shots", metavar="A,B", type=names, help="of fewshot (default 1,2,4,8,16), base-to-novel (16)"
+    )
+    study_options(evaluate, 3, "of fewshot and base-to-novel: folder of the runs (default runs/BENCHMARK)")
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.folder in BENCHMARKS:
+        return _benchmark(args)
+    if args.more or args.towers:
+        raise UserError(f"eval {args.folder}: nothing goes behind a run; {choices(args.folder, BENCHMARKS)}")
     # a folder of Hugging Face's making is no run
     kind = Run.open(args.folder).about.task if (Path(args.folder) / RUN).is_file() else LANGUAGE
     asked = [name for name in ("task", "limit", "harness") if getattr(args, name)]
@@ -37,6 +48,13 @@ def run(args: argparse.Namespace) -> None:
     if (args.task or ["perplexity"]) == ["perplexity"] and not args.harness:
         return _perplexity(args)
     _questions(args)
+
+
+def _benchmark(args: argparse.Namespace) -> None:
+    args.what = args.folder
+    if args.towers is None or ("=" in args.towers and not Path(args.towers).exists()):
+        raise UserError(f"eval {args.what}: whose? Name towers, as in `horosphere eval {args.what} runs/two-towers`")
+    BENCHMARKS[args.what][0](args)
 
 
 def _scores(args: argparse.Namespace) -> None:

@@ -81,17 +81,40 @@ class ClassTree:
             depth = new
 
     @cached_property
-    def distances(self) -> np.ndarray:
-        """Edges between classes: depth_a + depth_b - 2·(depth of the last ancestor they share).   -> (K, K) int64"""
+    def height(self) -> np.ndarray:
+        """Edges down to the farthest node below.   -> (M,)
+
+        >>> ClassTree.of_groups([0, 0, 1]).height
+        array([0, 0, 0, 1, 1, 2])
+        """
+        height = np.zeros(len(self.parents), dtype=np.int64)
+        for node in np.argsort(-self.depth)[:-1]:  # the deepest first, without the root
+            height[self.parents[node]] = max(height[self.parents[node]], height[node] + 1)
+        return height
+
+    @cached_property
+    def common(self) -> np.ndarray:
+        """The last ancestor that two classes share; of a class and itself the class.   -> (K, K) nodes
+
+        >>> ClassTree.of_groups([0, 0, 1]).common[0]
+        array([0, 3, 5])
+        """
         on_path = np.zeros((self.classes, len(self.parents)), dtype=np.float32)
+        paths = np.zeros((self.classes, self.depth.max() + 1), dtype=np.int64)  # from the root down
         node = np.arange(self.classes)
         while (node >= 0).any():
             at = np.flatnonzero(node >= 0)
             on_path[at, node[at]] = 1
+            paths[at, self.depth[node[at]]] = node[at]
             node = np.where(node >= 0, self.parents[node], -1)
-        shared = (on_path @ on_path.T).astype(np.int64) - 1
+        shared = (on_path @ on_path.T).astype(np.int64) - 1  # edges from the root that two paths have in common
+        return np.take_along_axis(paths, shared, 1)
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """Edges between classes: depth_a + depth_b - 2·(depth of the last ancestor they share).   -> (K, K) int64"""
         depth = self.depth[: self.classes]
-        return depth[:, None] + depth[None, :] - 2 * shared
+        return depth[:, None] + depth[None, :] - 2 * self.depth[self.common]
 
 
 # -- beside a trained model -------------------------------------------------------------------------------------------

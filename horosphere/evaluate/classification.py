@@ -26,13 +26,14 @@ PLACED = 2000  # classes whose places are compared at most: all pairs of them ar
 class HierarchyScores:
     """How a classifier does on a tree of classes.
 
-    >>> HierarchyScores(fine=0.75, coarse=0.9, tree_error=0.5).mistake
+    >>> HierarchyScores(fine=0.75, coarse=0.9, tree_error=0.5, ancestor=1.0).mistake
     2.0
     """
 
     fine: float  # share of samples whose class is right
     coarse: float  # share of samples whose class has the right parent
-    tree_error: float  # mean distance in the tree from the prediction to the truth, in edges
+    tree_error: float  # TIE: mean distance in the tree from the prediction to the truth, in edges
+    ancestor: float  # LCA: mean height of the last ancestor that a mistake shares with the truth; 0 without mistakes
 
     @property
     def mistake(self) -> float:
@@ -45,7 +46,7 @@ def hierarchy_scores(predicted: Tensor | np.ndarray, truth: Tensor | np.ndarray,
 
     >>> tree = ClassTree.of_groups([0, 0, 1])
     >>> hierarchy_scores(np.array([0, 1, 2, 2]), np.array([0, 0, 0, 2]), tree)
-    HierarchyScores(fine=0.5, coarse=0.75, tree_error=1.5)
+    HierarchyScores(fine=0.5, coarse=0.75, tree_error=1.5, ancestor=1.5)
     """
     a, b = (torch.as_tensor(values).cpu().numpy() for values in (predicted, truth))
     if a.shape != b.shape or a.ndim != 1 or not a.size:
@@ -56,8 +57,13 @@ def hierarchy_scores(predicted: Tensor | np.ndarray, truth: Tensor | np.ndarray,
     if lowest < 0 or highest >= tree.classes:
         wrong = lowest if lowest < 0 else highest
         raise UserError(f"class {wrong} in a tree of {tree.classes}: number classes from 0 in the order of the tree.")
-    coarse = tree.parents[a] == tree.parents[b]
-    return HierarchyScores(float((a == b).mean()), float(coarse.mean()), float(tree.distances[a, b].mean()))
+    coarse, heights = tree.parents[a] == tree.parents[b], tree.height[tree.common[a, b]]
+    return HierarchyScores(
+        fine=float((a == b).mean()),
+        coarse=float(coarse.mean()),
+        tree_error=float(tree.distances[a, b].mean()),
+        ancestor=float(heights[a != b].mean()) if (a != b).any() else 0.0,
+    )
 
 
 class Judged:

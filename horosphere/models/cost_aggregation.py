@@ -208,14 +208,15 @@ class CostAggregation(nn.Module):
 
     def forward(self, patches: Tensor, texts: Tensor, pictures: Tensor) -> Tensor:
         cost = cost_volume(patches, texts)
-        x = self.embed(SHARPNESS * cost.flatten(0, 1)[:, None]).unflatten(0, cost.shape[:2]).movedim(2, -1)  # (N, K, h, w, C)
+        maps = self.embed(SHARPNESS * cost.flatten(0, 1)[:, None])
+        x = maps.unflatten(0, cost.shape[:2]).movedim(2, -1)  # (N, K, h, w, C)
         places = None if self.places is None else self.places(patches.movedim(1, -1))[:, None]
         names = None if self.names is None else self.names(texts)
         for spatial, classes in zip(self.spatial, self.classes, strict=True):
             x = classes(spatial(x, places), names)
-        maps = [None] * DOUBLINGS if self.maps is None else self.maps(pictures, *cost.shape[2:])
+        guides = [None] * DOUBLINGS if self.maps is None else self.maps(pictures, *cost.shape[2:])
         x = x.movedim(-1, 2)
-        for stage, guide in zip(self.decoder, maps, strict=True):
+        for stage, guide in zip(self.decoder, guides, strict=True):
             x = stage(x, guide)
         return self.logit(x.flatten(0, 1)).view(*cost.shape[:2], *x.shape[3:])
 

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -23,6 +23,8 @@ from horosphere.study.jobs import Job, run_all
 from horosphere.study.table import Results, Row
 from horosphere.train.recipe import Recipe
 from horosphere.train.task import CompareOptions, Task
+
+BEFORE = Entrant("before", flat=True, baseline=True)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
         runs = [Run.open(jobs[seed, entrant.name].folder) for seed in seeds]
         scores = [{**run.evaluations()[-1], **task.judge(run, study.options, device)} for run in runs]
         rows.append(_row(entrant, runs, scores, task, a_step))
+        before = [run.evaluations()[0] for run in runs]
+    if task.measures_before:  # nothing has learned yet: all entrants begin alike
+        rows.append(
+            replace(rows[-1], entrant=BEFORE, parameters=0, scores=_columns(before), seconds=[0.0], step_ms=0.0)
+        )
     results = _results(study, rows, made_with(device))
     results.save(study.out)
     return results
@@ -131,7 +138,7 @@ def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task
     return Row(
         entrant=entrant,
         parameters=runs[0].about.facts["parameters"],
-        scores={name: [s[name] for s in scores] for name in scores[0] if all(name in s for s in scores)},
+        scores=_columns(scores),
         seconds=[max(line.get("seconds", 0.0) for line in run) for run in lines],
         step_ms=1000 * a_step / median(line[unit] for run in lines for line in run if unit in line),
         curve_of=metric,
@@ -139,6 +146,11 @@ def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task
         folders=[str(run.folder) for run in runs],
         sample=samples[-1] if samples else "",
     )
+
+
+def _columns(scores: list[dict[str, float]]) -> dict[str, list[float]]:
+    """By name, what all of them have."""
+    return {name: [s[name] for s in scores] for name in scores[0] if all(name in s for s in scores)}
 
 
 def _results(study: Study, rows: list[Row], made: dict[str, Any]) -> Results:

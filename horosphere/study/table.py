@@ -40,6 +40,10 @@ class Row:
         return self.name[0].upper() + self.name[1:]
 
 
+def _step(ms: float) -> str:
+    return f"{ms:.3g}" if ms < 1000 else f"{ms:,.0f}"
+
+
 @dataclass(frozen=True)
 class Results:
     """Rows from the best to the worst by the first metric."""
@@ -65,8 +69,7 @@ class Results:
                 row.name,
                 f"{row.parameters:,}",
                 *(metric.cell(row.scores[metric.name]) for metric in shown),
-                f"{row.step_ms:.3g}" if row.step_ms < 1000 else f"{row.step_ms:,.0f}",
-                f"{median(row.seconds):.1f} s",
+                *(["", ""] if row.entrant.baseline else [_step(row.step_ms), f"{median(row.seconds):.1f} s"]),
             ]
             for row in self.rows
         ]
@@ -104,22 +107,23 @@ class Results:
             said = f"{has} the best {first.title} ({first.cell(best[0].scores[first.name])})"
             return f"{several}: {said}, but one run says nothing about chance. Pass --seeds 3."
         pairs = self.pairs()
-        told = [{a.name, b.name} for a, b in pairs]
-        ablations = [(a, b) for a, b in self._ablations() if {a.name, b.name} not in told]
-        said = " ".join(self._between(a, b) for a, b in [*pairs, *ablations])
+        told = {frozenset((a.name, b.name)) for a, b in pairs}
+        more = [(a, b) for a, b in self._ablations() if {a.name, b.name} not in told]
+        said = " ".join(self._between(a, b) for a, b in [*pairs, *more])
         return f"{several}. {said}{self._conclusion(pairs)}"
 
     def pairs(self) -> list[tuple[Row, Row]]:
         """Who answers to whom, the curved one first: twins; else the best of each kind; else the first two."""
-        rows = {row.name: row for row in self.rows}
-        twins = [(rows[row.entrant.twin_of], row) for row in self.rows if row.entrant.twin_of in rows]
+        rows = {row.name: row for row in self.rows if not row.entrant.baseline}
+        twins = [(rows[row.entrant.twin_of], row) for row in rows.values() if row.entrant.twin_of in rows]
         if twins:
             order = list(rows)
             return sorted(twins, key=lambda pair: order.index(pair[0].name))
-        flat = next((row for row in self.rows if row.entrant.flat), None)
-        curved = [row for row in self.rows if not row.entrant.flat]
+        flat = next((row for row in rows.values() if row.entrant.flat), None)
+        curved = [row for row in rows.values() if not row.entrant.flat]
         if flat is None or not curved:
-            return [(self.rows[0], self.rows[1])]
+            first, second, *_ = rows.values()
+            return [(first, second)]
         return [(max(curved, key=lambda row: len(self._wins(row, flat)) - len(self._wins(flat, row))), flat)]
 
     def _ablations(self) -> list[tuple[Row, Row]]:

@@ -11,7 +11,7 @@ cones        the same by entailment cones, which came before
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -29,6 +29,7 @@ from horosphere.evaluate.hierarcaps import hierarchy_retrieval, length_order, or
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.retrieval import recall_at
 from horosphere.files import digest
+from horosphere.measure.captions import CaptionMap, caption_map, walks
 from horosphere.measure.entailment import graded_entailment
 from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
 from horosphere.models.hyperclip import radius_loss
@@ -37,7 +38,9 @@ from horosphere.models.towers import Texts, Towers, Views, load_towers, text_fea
 from horosphere.models.weights import begin_with
 from horosphere.runs import RUN, Run
 from horosphere.settings import Amount, Natural, Positive
+from horosphere.settings import build as build_settings
 from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
 from horosphere.train.task import Task
 
 HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
@@ -73,6 +76,18 @@ class Captioned:
     learned: np.ndarray  # numbers of chains
     judged: Captions
     held: np.ndarray | None  # where the judged ones are among the captions: numbers of chains
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Where towers put N chains of L captions and M pictures."""
+
+    vectors: Tensor  # (N·L, width), as long as they are
+    points: Tensor  # (N, L, width)
+    root: Tensor  # (width,)
+    radii: Tensor  # (N, L)
+    images: Tensor | None  # (M, width); None where the towers see none
+    alike: Tensor | None  # (N, L, M)
 
 
 @dataclass(kw_only=True)
@@ -156,6 +171,7 @@ class ImageText(Task[Captioned]):
         config = self.configuration()
         if self.adapts:
             towers = open_towers(self.towers)
+            self._require_fitting(towers)
             model = Adapted(towers, adapt(towers, cast(Adaptation, config)))
         else:
             model = Adapted(two_towers(config), None)
@@ -171,7 +187,6 @@ class ImageText(Task[Captioned]):
         """What frozen encoders say is computed once, before the training; encoders that learn read and look."""
         self.opened = data
         towers = open_towers(self.towers) if self.adapts else two_towers(self.configuration())
-        self._require_fitting(towers)
         towers = towers.to(self.world.device).eval()
         how = self.configuration() if self.adapts else Adaptation()
         inside = how.method not in ("none", "projection")
@@ -196,13 +211,13 @@ class ImageText(Task[Captioned]):
             pictures = np.unique(data.captions.of[data.held])
             self.judged_views = None if self.train_views is None else self.train_views.part(pictures)
         self.graded = None if self.hyperlex is None else Graded.read(self.hyperlex, texts)
+        if self.classes is not None and not towers.sees:
+            raise UserError(f"classes={self.classes}: {self.towers} has no image tower; leave it out")
         self.named = None if self.classes is None else Named.open(self.classes, self.template, texts, views)
 
     def _require_fitting(self, towers: Towers) -> None:
         if self.objective == "contrast" and not towers.sees:
             raise UserError(f"towers={self.towers}: they have no image tower; use objective=radial, or other towers")
-        if self.classes is not None and not towers.sees:
-            raise UserError(f"classes={self.classes}: the towers have no image tower; leave it out")
         if self.objective != "contrast" and towers.space.manifold is not None:
             kind = towers.space.config.geometry
             raise UserError(
@@ -272,24 +287,42 @@ class ImageText(Task[Captioned]):
 
     @torch.no_grad()
     def judge_towers(self, towers: Towers) -> dict[str, float]:
-        judged, space = self.opened.judged, towers.space
-        vectors = _all(towers.read, self.judged_texts)
-        points, root = space.text(vectors).unflatten(0, (len(judged), -1)), space.text(_all(towers.read, self.root))[0]
-        radii, lengths = space.radius(points, root), 2 * vectors.norm(dim=-1)
-        scores = {"order": order_of(radii), "length_order": length_order(judged.chains)}
+        judged, placed = self.opened.judged, self._placed(towers)
+        lengths = 2 * placed.vectors.norm(dim=-1)
+        scores = {"order": order_of(placed.radii), "length_order": length_order(judged.chains)}
         scores |= {"radius": float(lengths.mean()), "radius_spread": float(lengths.std())}
-        if self.judged_views is not None:
-            images = space.image(_all(towers.look, self.judged_views))
-            alike = space.alike(points.flatten(0, 1), images).unflatten(0, points.shape[:2])
-            match = torch.from_numpy(judged.of).to(alike.device)
-            scores["r1"], scores["r5"] = recall_at(alike[:, -1], match, 1, 5)
-            found = hierarchy_retrieval(alike, radii, judged.of.tolist(), judged.chains)
+        if placed.alike is not None:
+            match = torch.from_numpy(judged.of).to(placed.alike.device)
+            scores["r1"], scores["r5"] = recall_at(placed.alike[:, -1], match, 1, 5)
+            found = hierarchy_retrieval(placed.alike, placed.radii, judged.of.tolist(), judged.chains)
             scores |= {"precision": found.precision, "recall": found.recall}
         if self.graded is not None:
-            scores["hyperlex"] = self.graded.score(towers, root)
+            scores["hyperlex"] = self.graded.score(towers, placed.root)
         if self.named is not None:
             scores |= self.named.score(towers)
         return scores
+
+    def _placed(self, towers: Towers) -> Placed:
+        """Where towers put the captions and pictures that are judged."""
+        space, chains = towers.space, len(self.opened.judged)
+        vectors = _all(towers.read, self.judged_texts)
+        root = space.text(_all(towers.read, self.root))[0]
+        points = space.text(vectors).unflatten(0, (chains, -1))
+        radii, images, alike = space.radius(points, root), None, None
+        if self.judged_views is not None:
+            images = space.image(_all(towers.look, self.judged_views))
+            alike = space.alike(points.flatten(0, 1), images).unflatten(0, points.shape[:2])
+        return Placed(vectors, points, root, radii, images, alike)
+
+    @torch.no_grad()
+    def map(self, towers: Towers, pictures: Sequence[int] = ()) -> CaptionMap:
+        """Captions and pictures around the root, and the walks of these pictures."""
+        placed, judged = self._placed(towers), self.opened.judged
+        far = None if placed.images is None else towers.space.radius(placed.images, placed.root)
+        mapped = caption_map(placed.points, placed.radii, placed.images, far, placed.root)
+        if placed.alike is None:
+            return mapped
+        return replace(mapped, walks=walks(placed.alike, placed.radii, judged, pictures))
 
     # -- after the training -----------------------------------------------------------------------------------------
 
@@ -297,6 +330,7 @@ class ImageText(Task[Captioned]):
         """Towers as others use them: in eval mode, the adapter merged."""
         adapted = cast(Adapted, network)
         towers = adapted.towers if adapted.adapter is None else adapted.adapter.merge()
+        towers.settle()
         return towers.requires_grad_(False).eval()
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
@@ -317,6 +351,43 @@ class ImageText(Task[Captioned]):
             else [title, value]
             for title, value in rows
         ]
+
+
+def judge(
+    towers: str,
+    data: str,
+    hyperlex: str | None = None,
+    classes: str | None = None,
+    device: str = "cpu",
+    quiet: bool = True,
+) -> dict[str, float]:
+    """The scores of towers by name, or of a run's, on all captions of a source. Nothing is trained."""
+    what = {"hyperlex": hyperlex, "classes": classes}
+    task = ImageText(model=GIVEN, data=data, valid=data, towers=towers, **what)  # type: ignore[arg-type]
+    task.world, task.quiet = World(device=torch.device(device)), quiet
+    task.ready(task.open_data())
+    return task.judge_towers(open_towers(towers).to(device).eval())
+
+
+def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True) -> float:
+    """Graded entailment of words alone."""
+    with torch.no_grad():
+        loaded = open_towers(towers).to(device).eval()
+        graded = Graded.read(data, lambda words: Texts(loaded, words, quiet=quiet))
+        return graded.score(loaded, loaded.space.text(loaded.encode([""]))[0])
+
+
+def before_and_after(run: Run, pictures: Sequence[int]) -> tuple[ImageText, CaptionMap, CaptionMap]:
+    """The task of an adaptation, and what the towers made of the captions it is judged by, before and after."""
+    task = cast(ImageText, ImageText.of(run))
+    task.engine = build_settings(EngineConfig, run.about.recipe["engine"], str(run.folder))
+    task.ready(task.open_data())
+    model = cast(Adapted, task.network_of(run))
+    after = task.map(model.towers, pictures)
+    if model.adapter is None:
+        raise UserError(f"{run.folder}: towers of their own, not an adaptation; there is no before")
+    with model.adapter.disabled():
+        return task, task.map(model.towers, pictures), after
 
 
 # -- what else is judged ----------------------------------------------------------------------------------------------

@@ -95,6 +95,10 @@ def test_distances_are_those_of_the_graph(seed):
     assert found.coarse == np.mean([tree.parents[a] == tree.parents[b] for a, b in pairs])
     assert found.tree_error == pytest.approx(np.mean(edges))
     assert found.mistake == pytest.approx(np.mean([edge for edge in edges if edge]))
+    down = networkx.DiGraph([(int(parent), node) for node, parent in enumerate(tree.parents) if parent >= 0])
+    shared = [networkx.lowest_common_ancestor(down, a, b) for a, b in pairs if a != b]
+    heights = [max(networkx.single_source_shortest_path_length(down, node).values()) for node in shared]
+    assert found.ancestor == pytest.approx(np.mean(heights))
 
 
 def test_the_order_of_samples_and_the_side_of_the_truth_do_not_matter(seed):
@@ -110,7 +114,7 @@ def test_the_truth_is_perfect_and_a_sibling_costs_less_than_a_stranger():
     tree = ClassTree.of_groups(GROUPS)
     truth = np.zeros(4, dtype=int)
     perfect = hierarchy_scores(truth, truth, tree)
-    assert (perfect, perfect.mistake) == (HierarchyScores(1.0, 1.0, 0.0), 0.0)
+    assert (perfect, perfect.mistake) == (HierarchyScores(1.0, 1.0, 0.0, 0.0), 0.0)
     costs = [hierarchy_scores(np.full(4, answer), truth, tree).tree_error for answer in (0, 1, 3)]
     assert all(a < b for a, b in pairwise(costs))
 

@@ -58,17 +58,21 @@ def open_clip(text=32, image=48, layers=2):
 CLIPS = {"transformers": huggingface_clip, "open_clip": open_clip}
 
 
-def saved_clip(folder):
-    """The folder of a CLIP of transformers with a tokenizer, whose tokens are characters between two ends."""
+def write_clip(folder, words):
+    """A folder as transformers writes it: a tiny CLIP, and a tokenizer that knows these words."""
     pytest.importorskip("transformers")
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    characters = {chr(code): code - 31 for code in range(32, 127)}
-    words = Tokenizer(models.WordLevel({"[?]": 0, **characters, "<s>": 98, "</s>": 99}, unk_token="[?]"))
-    words.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    words.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 98), ("</s>", 99)])
-    ends = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "[?]"}
-    PreTrainedTokenizerFast(tokenizer_object=words, **ends).save_pretrained(folder)
+    vocabulary = {"?": 0, **{word: number for number, word in enumerate(words, 1)}, "<s>": 98, "</s>": 99}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 98), ("</s>", 99)]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="?", bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
     huggingface_clip().model.save_pretrained(folder)
+    made.save_pretrained(folder)
     return str(folder)

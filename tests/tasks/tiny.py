@@ -9,7 +9,7 @@ from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
 from tests.data.pictures import write_npz
 from tests.data.shapes import write_instances, write_semantic
-from tests.models.tiny_clip import saved_clip
+from tests.models.tiny_clip import write_clip
 
 TEXTS = [
     f"Chapter {i}. The cat's hat cost {i * 137} euros; the dog's, größer, {'much ' * (i % 5)}more 猫."
@@ -34,6 +34,8 @@ OPEN = (
     *("method=hyperclip", "sides=both", "block=8"),
 )
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
+FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attributes=4", *SHORT)
+COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
 # kind of run: recipe, settings
@@ -44,8 +46,9 @@ TINY = {
     "instances": ("mask-rcnn", DENSE),
     "open_vocabulary": ("open-vocabulary", OPEN),
     "nodes": ("embedding", NODES),
+    "few_shot": ("few-shot", FEW_SHOT),
 }
-ON_TOWERS = {"open_vocabulary"}  # a CLIP lies beside the data
+ON_TOWERS = {"open_vocabulary", "few_shot"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
 
 
@@ -67,18 +70,21 @@ def write_data(kind, folder):
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
     if kind in ON_TOWERS:
-        saved_clip(folder / "clip")
+        write_clip(folder / "clip", ["a", "photo", "of", *COLOURS, *SHAPES])
     if kind in ("semantic", "open_vocabulary"):
         return write_semantic(folder / "semantic")
     if kind == "instances":
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
+    if kind == "few_shot":
+        return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
     return write_tree(folder / "tree.tsv")
 
 
 def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
-    towers = [f"towers={Path(data).parent / 'clip'}"] if kind in ON_TOWERS else []
-    return Recipe.read(name or recipe, [f"data={data}", *towers, *settings, *more])
+    if kind in ON_TOWERS:
+        settings = (f"towers={Path(data).parent / 'clip'}", *settings)
+    return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 
 
 def run_tiny(recipe, folder, **how):

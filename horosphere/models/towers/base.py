@@ -72,6 +72,9 @@ class Towers(nn.Module):
         """Of the text tower's last layer, into the common space."""
         raise UserError(f"{type(self).__name__}: its text tower has no projection; use method=full")
 
+    def settle(self) -> None:
+        """Trained as they are to be used, and adapted."""
+
     # -- what all of them can ---------------------------------------------------------------------------------------
 
     def read(self, texts: dict[str, Tensor]) -> Tensor:

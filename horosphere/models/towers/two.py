@@ -117,6 +117,10 @@ class TwoTowers(Towers):
         places = self.image_encoder.places(self.normalised(pixels))
         return self.image_vector(places.movedim(1, -1)).movedim(-1, 1)
 
+    def settle(self) -> None:
+        """The projections are learned: nothing is dropped any more, whatever learns next."""
+        self.dropout.p = 0.0
+
     def train(self, mode: bool = True) -> TwoTowers:
         """Encoders stay in eval mode: statistics of batches would change them, frozen or not."""
         super().train(mode)
