@@ -111,6 +111,12 @@ TASKS = (
         "horosphere.plots.image_text:add_image_text",
     ),
     Task("few_shot", "horosphere.tasks.few_shot:FewShot", "learn classes from a few pictures each", "these pictures"),
+    Task(
+        "open_vocabulary",
+        "horosphere.tasks.open_vocabulary:OpenVocabulary",
+        "find any class that has a name at each pixel",
+        "these pictures",
+    ),
 )
 
 
@@ -189,6 +195,16 @@ MODELS = (
         "Mask R-CNN",
         paper="He et al. 2017",
         oracle="torchvision's MaskRCNN",
+    ),
+    Model(
+        "cost-aggregation",
+        "open_vocabulary",
+        "horosphere.models.cost_aggregation:CostAggregation",
+        "Cost aggregation",
+        settings="horosphere.models.cost_aggregation:CostAggregationConfig",
+        ablations=("guide", "text_guide"),
+        comparison="open-vocabulary",
+        paper="CAT-Seg: Cho et al. 2024",
     ),
     Model(
         "embedding",
@@ -305,15 +321,16 @@ COMPARISONS = (
             Entrant("sphere (CLIP)", changes=("geometry=sphere",), flat=True),
         ),
     ),
+    # W·Sᵀ is the same for every curvature: a verdict speaks of methods here, not of curvature
     Comparison(
         "adapters",
         "method",
         (
             Entrant("HyperCLIP", "adapt-hyperclip", ("method=hyperclip",)),
-            Entrant("LoRA", "adapt-lora", ("method=lora",), flat=True),
-            Entrant("OFT", "adapt-oft", ("method=oft",), flat=True),
-            Entrant("projection", "adapt-radial", ("method=projection",), flat=True),
-            Entrant("full", "adapt-full", ("method=full",), flat=True),
+            Entrant("LoRA", "adapt-lora", ("method=lora",), twin_of="HyperCLIP"),
+            Entrant("OFT", "adapt-oft", ("method=oft",), twin_of="HyperCLIP"),
+            Entrant("projection", "adapt-radial", ("method=projection",)),
+            Entrant("full", "adapt-full", ("method=full",)),
         ),
     ),
     Comparison(
@@ -331,6 +348,17 @@ COMPARISONS = (
                 twin_of="lathadapter",
             ),
             Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter",)),
+        ),
+    ),
+    Comparison(
+        "open-vocabulary",
+        "towers",
+        (
+            Entrant("HyperCLIP", "open-vocabulary", ("method=hyperclip", "sides=text")),
+            Entrant("frozen", "open-vocabulary", ("method=none", "sides=text"), ablation_of="HyperCLIP"),
+            Entrant("LoRA", "open-vocabulary", ("method=lora", "sides=text"), twin_of="HyperCLIP"),
+            Entrant("OFT", "open-vocabulary", ("method=oft", "sides=text"), twin_of="HyperCLIP"),
+            Entrant("full", "open-vocabulary", ("method=full", "sides=both")),
         ),
     ),
 )

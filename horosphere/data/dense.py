@@ -116,7 +116,11 @@ class DenseData(Generic[T]):
 
 
 def open_semantic(
-    source: str, valid: str | None = None, ignore: int | None = 255, classes: int | None = None
+    source: str,
+    valid: str | None = None,
+    ignore: int | None = 255,
+    classes: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> DenseData[np.ndarray]:
     """Pictures whose targets are (H, W) int16: the class of each pixel, IGNORED where the mask has the number `ignore`.
 
@@ -125,6 +129,7 @@ def open_semantic(
     A mask has its picture's name, one channel, and a class's number at each pixel.
     valid: a folder of its own. None: the held-out part of the source, or every tenth picture.
     classes: how many. None: the lines of classes.txt, or one more than the highest number in any mask (reads them all).
+    names: of the classes, where there is no classes.txt.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -138,9 +143,9 @@ def open_semantic(
     """
     root = Path(source)
     parts = [_pairs(root)] + ([] if valid is None else [_pairs(Path(valid))])
-    names = _names(root)
+    names = _names(root) or (None if names is None else list(names))
     if classes is not None and names is not None and len(names) != classes:
-        raise UserError(f"classes={classes}, but {root / NAMES} names {len(names)}; make them agree")
+        raise UserError(f"classes={classes}, but {len(names)} have names; make them agree")
     every = [pair for part in parts for pairs in part if pairs for pair in pairs]
     count = classes or (len(names) if names else _count(every, ignore))
     if count < 1:
@@ -158,7 +163,7 @@ def _semantic_set(pairs: Pairs, ignore: int | None, count: int) -> DenseSet[np.n
             wrong = int(mask.max(where=counts, initial=0))
             raise UserError(
                 f"{file}: a pixel of class {wrong}, but classes go from 0 to {count - 1}; "
-                f"set classes=…, or ignore={wrong}"
+                f"give more classes, or set ignore={wrong}"
             )
         return np.where(counts, mask, IGNORED).astype(np.int16)
 

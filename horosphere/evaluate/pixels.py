@@ -1,6 +1,6 @@
 """A class for every pixel: how well the classes of a picture are covered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,15 @@ class SemanticScores:
     miou: float  # mean over the classes that occur, in truth or prediction
     accuracy: float  # share of the pixels that count
     by_class: dict[str, float]  # IoU
+
+    def mean_over(self, names: Collection[str]) -> float | None:
+        """mIoU of these classes; None where none of them occurs.
+
+        >>> SemanticScores(0.5, 0.9, {"cat": 0.75, "dog": 0.25}).mean_over(["dog", "emu"])
+        0.25
+        """
+        among = [iou for name, iou in self.by_class.items() if name in names]
+        return sum(among) / len(among) if among else None
 
 
 def confusion(truth: Tensor, answer: Tensor, classes: int, ignored: int) -> Tensor:
@@ -52,10 +61,17 @@ def semantic_scores(counts: Tensor, classes: Sequence[str]) -> SemanticScores:
     return SemanticScores(sum(by_class.values()) / max(1, len(by_class)), accuracy, by_class)
 
 
-@torch.no_grad()
 def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, world: Shared) -> SemanticScores:
-    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size.
+    """Of a model of `normalise`d pictures."""
+    counts = count_answers(lambda images: model(laid_out(normalise(images))), data, size, world)
+    return semantic_scores(counts, data.classes)
 
+
+@torch.no_grad()
+def count_answers(answer: Callable[[Tensor], Tensor], data: DenseData[np.ndarray], size: int, world: Shared) -> Tensor:
+    """Whole pictures with their shorter side at `size`, compared with their masks at the masks' own size.   -> (K, K)
+
+    answer: (B, 3, H, W) uint8 -> logits (B, K, h, w)
     Several processes share them, one at a time and all as many: what fills up the last round counts for nothing.
     """
     held, classes = data.valid, len(data.classes)
@@ -77,10 +93,10 @@ def evaluate_semantic(model: nn.Module, data: DenseData[np.ndarray], size: int, 
             images = on_device(stacked, world.device).permute(0, 3, 1, 2)
             # each size of pictures would be compiled anew
             with eager():
-                logits = model(laid_out(normalise(images))).float()
-            for answer, place in zip(logits, places, strict=True):
+                logits = answer(images).float()
+            for logit, place in zip(logits, places, strict=True):
                 if chunk[place] < len(held):
                     truth = on_device(torch.from_numpy(pictures[place][1]).long(), world.device)
-                    best = F.interpolate(answer[None], truth.shape, mode="bilinear", align_corners=False).argmax(1)[0]
+                    best = F.interpolate(logit[None], truth.shape, mode="bilinear", align_corners=False).argmax(1)[0]
                     counts += confusion(truth, best, classes, IGNORED)
-    return semantic_scores(world.sum(counts), data.classes)
+    return world.sum(counts)

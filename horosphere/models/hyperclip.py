@@ -33,13 +33,18 @@ class BlockScale(nn.Module):
         super().__init__()
         require_divides(block, width, where)
         self.block, self.enabled = block, True
-        # (parts, d/n, n, n); shared: one block for all
-        self.blocks = nn.Parameter(torch.eye(block).repeat(parts, 1 if shared else width // block, 1, 1))
+        # S - 1, so that weight decay leads back to the identity.   (parts, d/n, n, n); shared: one block for all
+        self.change = nn.Parameter(torch.zeros(parts, 1 if shared else width // block, block, block))
+
+    @property
+    def blocks(self) -> Tensor:
+        """Of S.   (parts, d/n or 1, n, n)"""
+        return self.change + torch.eye(self.block, device=self.change.device, dtype=self.change.dtype)
 
     def forward(self, weight: Tensor) -> Tensor:
         if not self.enabled:
             return weight
-        parts, count = self.blocks.shape[0], weight.shape[1] // self.block
+        parts, count = self.change.shape[0], weight.shape[1] // self.block
         rows = weight.unflatten(0, (parts, -1)).unflatten(-1, (count, self.block))
         blocks = self.blocks.to(weight.dtype).expand(parts, count, -1, -1)
         return torch.einsum("pokj,pkij->poki", rows, blocks).reshape(weight.shape)
@@ -63,7 +68,7 @@ class HyperClip(Adapter):
             parametrize.register_parametrization(module, weight, scale)
 
     def learned(self) -> dict[str, nn.Parameter]:
-        return {name: scale.blocks for name, scale in self.scales.items()}
+        return {name: scale.change for name, scale in self.scales.items()}
 
     def _switch(self, on: bool) -> None:
         for scale in self.scales.values():

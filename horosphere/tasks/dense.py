@@ -5,33 +5,29 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.augment import normalise
-from horosphere.data.classes import read_classes, write_classes
+from horosphere.data.classes import read_classes
 from horosphere.data.dense import IGNORED, DenseData, coco_masks, open_instances, open_semantic
-from horosphere.data.dense_batches import collate_instances, collate_masks, cut, flipped, separated
-from horosphere.data.read_ahead import ReadAhead
+from horosphere.data.dense_batches import collate_instances, flipped, separated
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.objects import evaluate_instances
 from horosphere.evaluate.pixels import evaluate_semantic
 from horosphere.extras import require
-from horosphere.files import digest
 from horosphere.models.backbones import HCFORMER, adapt, create_backbone, for_cuda, laid_out
 from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
 from horosphere.models.weights import begin_with, require_one_source
 from horosphere.runs import Run
-from horosphere.settings import Count, Positive
+from horosphere.settings import Count
+from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
-from horosphere.train.task import Task
 
 SEMANTIC, DETECTION = "semantic-fpn", "mask-rcnn"
 
@@ -47,13 +43,11 @@ class TrainedDense:
 
 
 @dataclass(kw_only=True)
-class Dense(Task[DenseData[Any]]):
+class Dense(Masks):
     """The model says which of the two it is; the backbone is any network of the task `pictures`."""
 
     kind = "dense"
-    unit = "images"
     configured = "backbone"
-    one_shape = True
     metrics = (
         Metric("miou", "mIoU", 4, "high", "judged"),
         Metric("accuracy", "pixels right", 4, "high"),
@@ -66,11 +60,6 @@ class Dense(Task[DenseData[Any]]):
     )
 
     backbone: str = "hcformer-nano"  # or "timm:…", "torchvision:…"
-    valid: str | None = None  # a source of its own; none: what the data hold out, or every tenth picture
-    size: Count = 512  # pixels of the shorter side; for semantic-fpn also the side of the crops it trains on
-    scale: tuple[Positive, Positive] = (0.5, 2.0)  # in training that times a number between these
-    flip: bool = True  # left and right
-    ignore: int | None = 255  # of semantic-fpn: the number in masks that counts for nothing
     classes: Count | None = None  # of semantic-fpn: how many; none: as the masks have them
     width: Count = 256  # channels of the feature pyramid
     pretrained: bool = False  # fetch the backbone's published weights
@@ -88,8 +77,7 @@ class Dense(Task[DenseData[Any]]):
     def check(self, engine: EngineConfig) -> None:
         catalogue.model(self.model, self.kind)
         require("torchvision")
-        if self.scale[0] > self.scale[1]:
-            raise UserError(f"scale={self.scale[0]:g},{self.scale[1]:g}: two positive numbers, the smaller first")
+        super().check(engine)
         if self.detects:
             require("torchmetrics")
             coco_masks()  # the evaluation needs it: better to know now
@@ -102,16 +90,8 @@ class Dense(Task[DenseData[Any]]):
             return open_instances(self.data, self.valid)
         return open_semantic(self.data, self.valid, self.ignore, self.classes)
 
-    def rows(self, data: DenseData[Any]) -> int:
-        return len(data.train)
-
     def facts(self, data: DenseData[Any]) -> dict[str, Any]:
-        return {
-            "pictures": {"train": len(data.train), "valid": len(data.valid)},
-            "classes": len(data.classes),
-            "digest": digest(*data.classes),
-            "image_size": self._image_size(),
-        }
+        return {**super().facts(data), "image_size": self._image_size()}
 
     def _image_size(self) -> int:
         """What position biases of the backbone are learned on."""
@@ -133,34 +113,25 @@ class Dense(Task[DenseData[Any]]):
         return SemanticFPN(backbone, classes, self.width)
 
     def ready(self, data: DenseData[Any]) -> None:
-        self.pictures = data
         if self.detects:
             self.engine = dataclasses.replace(self.engine, compile=False)
-        order = self.engine.rows_of(self.world.rank, self.world.size)
-        self.read = ReadAhead(self._start, order, self.engine.steps)
-
-    def begin(self, folder: Path) -> None:
-        write_classes(folder, self.pictures.classes)
+        super().ready(data)
 
     # -- the training -----------------------------------------------------------------------------------------------
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """Pictures of the next rows are read meanwhile.
-
-        semantic-fpn: images (B, 3, s, s) uint8, masks (B, s, s) int16. mask-rcnn: images (B, 3, H, W) uint8, filled up
-        to one shape, sizes (B, 2), counts (B,), and of all T objects one after another boxes (T, 4),
-        labels (T,), masks (T, H, W) uint8.
+        """mask-rcnn: images (B, 3, H, W) uint8, filled up to one shape, sizes (B, 2), counts (B,), and of all T objects
+        one after another boxes (T, 4), labels (T,), masks (T, H, W) uint8.
         """
-        later = self.read(step, rows)
-        return collate_instances(later()) if self.detects else collate_masks(later())
+        return collate_instances(self.read(step, rows)()) if self.detects else super().batch(step, rows)
 
-    def _start(self, step: int, rows: range) -> Callable[[], list[Any]]:
-        train, engine = self.pictures.train, self.engine
-        chosen = self.drawn(step, rows, len(train))
-        draws = np.random.default_rng((engine.seed, step, 2)).random((engine.batch, 4))[rows.start : rows.stop]
-        if self.detects:
-            return train.later(chosen, lambda image, target, i: flipped(image, target, self.flip and draws[i, 3] < 0.5))
-        return train.later(chosen, lambda image, mask, i: cut(image, mask, self.size, self.scale, self.flip, draws[i]))
+    def started(self, step: int, rows: range) -> Callable[[], list[Any]]:
+        if not self.detects:
+            return super().started(step, rows)
+        chosen, draws = self.drawn(step, rows, len(self.pictures.train)), self.chances(step, rows)
+        return self.pictures.train.later(
+            chosen, lambda image, target, i: flipped(image, target, self.flip and draws[i, 3] < 0.5)
+        )
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.detects:

@@ -129,12 +129,16 @@ class Task(Generic[Data]):
         """Whether the loss may be replayed as a CUDA graph: no word to the host, no shape that depends on values."""
         return False
 
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Which parameters learn alike, as an optimizer takes them."""
+        return param_groups(model, self.engine.weight_decay)
+
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """A group's `lr_scale` multiplies its learning rate.
 
         By itself a step of Adam moves a row of n numbers by about lr·√n, but a point of a table by lr: points get √n.
         """
-        groups = param_groups(model, self.engine.weight_decay)
+        groups = self.groups(model)
         for group in groups:
             if "manifold" in group:
                 group["lr_scale"] = math.sqrt(group["params"][0].shape[-1])

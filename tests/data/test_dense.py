@@ -67,7 +67,7 @@ def test_names_and_numbers_of_classes(tmp_path):
     (tmp_path / "classes.txt").write_text("ground\nsquare\ncircle\n")
     assert open_semantic(root, ignore=9).classes == ["ground", "square", "circle"]
     assert "classes=5" in refusal(lambda: open_semantic(root, ignore=9, classes=5))
-    assert "a pixel of class 9, but classes go from 0 to 2; set classes=…, or ignore=9" in refusal(
+    assert "a pixel of class 9, but classes go from 0 to 2; give more classes, or set ignore=9" in refusal(
         lambda: open_semantic(root).train.read(0)
     )
 

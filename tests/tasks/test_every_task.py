@@ -27,6 +27,7 @@ NEEDS = {
     "pictures": ("torchvision",),
     "semantic": ("torchvision",),
     "instances": ("torchvision", "torchmetrics", "pycocotools"),
+    "open_vocabulary": ("transformers", "PIL"),
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
@@ -94,6 +95,7 @@ WHOLE = {
     "language": ("tokens",),
     "pictures": ("images", "targets"),
     "semantic": ("images", "masks"),
+    "open_vocabulary": ("images", "masks"),
     "instances": ("boxes", "labels", "counts"),
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
@@ -378,7 +380,7 @@ def test_a_run_does_not_go_on_with_data_of_other_names(tmp_path):
     assert everything(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize("kind", ["language", "pictures", "semantic", "instances", "few_shot"])
+@pytest.mark.parametrize("kind", ["language", "pictures", "semantic", "instances", "open_vocabulary", "few_shot"])
 def test_data_of_other_content_have_another_digest(data, kind):
     task = tiny(kind, data(kind)).task
     opened = task.open_data()

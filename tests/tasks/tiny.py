@@ -29,10 +29,15 @@ HCFORMER = (
 )
 PICTURES = ("size=8", "batch=8", "ema=0.9", "randaugment=0", *SHORT, *HCFORMER)
 DENSE = ("size=32", "batch=4", "width=8", *SHORT, *HCFORMER)
+OPEN = (
+    *("names=ground,square,circle", "ignore=9", "template={}", "size=32", "batch=4", *SHORT),
+    *("channels=8", "heads=2", "window=3", "guide=4", "text_guide=4"),
+    *("method=hyperclip", "sides=both", "block=8"),
+)
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
 FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attributes=4", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
-COLOURS = ["red", "green", "blue", "yellow"]
+COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
 # kind of run: recipe, settings
@@ -41,10 +46,12 @@ TINY = {
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
+    "open_vocabulary": ("open-vocabulary", OPEN),
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
     "image_text": ("adapt-radial", IMAGE_TEXT),
 }
+ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
 
 
@@ -65,15 +72,15 @@ def write_data(kind, folder):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
-    if kind == "semantic":
+    if kind in ON_TOWERS:
+        write_clip(folder / "clip", ["a", "photo", "of", "big", "thing", "on", "grey", *COLOURS, *SHAPES])
+    if kind in ("semantic", "open_vocabulary"):
         return write_semantic(folder / "semantic")
     if kind == "instances":
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
     if kind == "few_shot":
-        write_clip(folder / "clip", ["a", "photo", "of", *COLOURS])
         return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
     if kind == "image_text":
-        write_clip(folder / "clip", ["a", "big", "thing", "on", "grey", *COLOURS])
         return write_captions(folder / "captions")
     return write_tree(folder / "tree.tsv")
 
@@ -95,7 +102,7 @@ def write_captions(folder, count=20, levels=3):
 
 def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
-    if kind in ("few_shot", "image_text"):
+    if kind in ON_TOWERS:
         settings = (f"towers={Path(data).parent / 'clip'}", *settings)
     return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 

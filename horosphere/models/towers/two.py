@@ -111,7 +111,7 @@ class TwoTowers(Towers):
         return self.dropout(F.rms_norm(features, features.shape[-1:]))
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """The answer is a mean over places, so a place is projected as the mean is."""
+        """A picture's features are the mean over its places, and a place is projected as the picture is."""
         if not hasattr(self.image_tower, "places"):
             return super().patches(pixels)
         places = self.image_encoder.places(self.normalised(pixels))
