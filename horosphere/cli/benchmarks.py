@@ -1,4 +1,4 @@
-"""Benchmarks of `horosphere eval`, which take towers: hierarcaps, hyperlex, fewshot, base-to-novel."""
+"""Benchmarks of `horosphere eval`, which take towers: hierarcaps, hyperlex, fewshot, base-to-novel, ovseg."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -9,6 +9,8 @@ from horosphere.cli.common import choose_device, choose_executor, settings_of, t
 from horosphere.described import Setting, describe
 from horosphere.errors import UserError
 from horosphere.recipes import read_recipe
+
+SEGMENTS = "open-vocabulary"  # the recipe
 
 
 def hierarcaps(args: argparse.Namespace) -> None:
@@ -49,11 +51,36 @@ def base_to_novel(args: argparse.Namespace) -> None:
     _print(_study(args).base_to_novel(*shots).lines(), args)
 
 
+def ovseg(args: argparse.Namespace) -> None:
+    """Pixels by name: what cosines of the towers say and, of a run of open_vocabulary, what it learned."""
+    from horosphere.runs import RUN, Run
+    from horosphere.tasks.open_vocabulary import OpenVocabulary, judge_cosines
+    from horosphere.train.recipe import Recipe
+    from horosphere.train.training import evaluate
+
+    device, columns = choose_device(args.device), {}
+    settings = _settings(args, catalogue.known_settings(read_recipe(SEGMENTS)))
+    towers = args.towers
+    if (Path(towers) / RUN).is_file() and (run := Run.open(towers)).about.task == OpenVocabulary.kind:
+        if settings:
+            raise UserError(f"{settings[0]}: {towers} has settings of its own; leave it out")
+        columns["trained"] = evaluate(run, args.data, device, args.quiet)
+        asked = {**run.about.recipe["task"], **({"valid": args.data} if args.data else {})}
+        how = ("data", "valid", "towers", "names", "unseen", "ignore", "size", "template")
+        settings = [f"{name}={_written(asked[name])}" for name in how]
+    else:
+        settings = [f"data={_data(args, 'pictures with masks')}", f"towers={towers}", *settings]
+    columns["cosines alone"] = judge_cosines(Recipe.read(SEGMENTS, settings), device, args.quiet)
+    shown = [metric for metric in OpenVocabulary.metrics if metric.name in columns["cosines alone"]]
+    table(["", *columns], [[m.title, *(m.show(scores[m.name]) for scores in columns.values())] for m in shown])
+
+
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
     "hierarcaps": (hierarcaps, "the order of captions from general to specific"),
     "hyperlex": (hyperlex, "graded entailment of words"),
     "fewshot": (fewshot, "classes from 1, 2, 4, 8, 16 pictures each, all methods"),
     "base-to-novel": (base_to_novel, "half of the classes learned, the other half named"),
+    "ovseg": (ovseg, "pixels by name, on classes seen and unseen in training"),
 }
 
 
@@ -88,6 +115,11 @@ def _settings(args: argparse.Namespace, known: Mapping[str, Setting]) -> list[st
             takes = f"it takes {', '.join(f'{one}=…' for one in known)}" if known else "it takes none"
             raise UserError(f"{name}=…: eval {args.what} has no such setting; {takes}")
     return said
+
+
+def _written(value: object) -> str:
+    """A setting of a run, as people write it."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else "none" if value is None else str(value)
 
 
 def _learned_from(towers: str, data: str) -> bool:

@@ -6,11 +6,13 @@
     classes   F(:, i) <- attention over classes k         each place alone, no positions: the order says nothing
     decode    F <- conv3([up(F); picture]), twice         each class alone
     answer    one logit a class and pixel, sigmoid        classes do not compete in the loss
+              + 30·(C - mean over classes)                what the towers say by themselves goes past the head
 
 No weight belongs to a class. So a head that learned from some classes answers for others, and for any number of them.
 
-Two things differ from the paper. The guidance of the decoder is a small convolutional net of the picture itself: towers
-of other libraries do not all show their inner maps. Attention over classes is the softmax's, not a linear one.
+Three things differ from the paper. The cost also goes past the head, so that a head of few classes need not learn it
+anew for others. The guidance of the decoder is a small convolutional net of the picture itself: towers of other
+libraries do not all show their inner maps. Attention over classes is the softmax's, not a linear one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.models.adapters import Adaptation, Learner, adapt
 from horosphere.models.towers import Towers
-from horosphere.settings import Count, Natural
+from horosphere.settings import Amount, Count, Natural
 
 EMBEDDING = 7  # side of the convolution that embeds the cost
 SHARPNESS = 10.0  # of the cost: cosines of names differ by tenths, and weights start for inputs of about 1
@@ -43,6 +45,7 @@ class CostAggregationConfig:
     window: Count = 8  # side of the windows of spatial attention, in places; every other round they are shifted by half
     guide: Natural = 16  # channels of what the picture adds to costs; 0: nothing
     text_guide: Natural = 16  # channels of what names of classes add to costs; 0: nothing
+    past: Amount = 30.0  # weight of the cost that goes past the head; 0: all goes through it
 
 
 # -- the cost ---------------------------------------------------------------------------------------------------------
@@ -205,6 +208,7 @@ class CostAggregation(nn.Module):
         widths = [max(1, channels // 2**i) for i in range(DOUBLINGS + 1)]
         self.decoder = nn.ModuleList(Upsampling(a, b, guide) for a, b in pairwise(widths))
         self.logit = nn.Conv2d(widths[-1], 1, 3, padding=1)
+        self.past = config.past
 
     def forward(self, patches: Tensor, texts: Tensor, pictures: Tensor) -> Tensor:
         cost = cost_volume(patches, texts)
@@ -218,7 +222,9 @@ class CostAggregation(nn.Module):
         x = x.movedim(-1, 2)
         for stage, guide in zip(self.decoder, guides, strict=True):
             x = stage(x, guide)
-        return self.logit(x.flatten(0, 1)).view(*cost.shape[:2], *x.shape[3:])
+        logits = self.logit(x.flatten(0, 1)).view(*cost.shape[:2], *x.shape[3:])
+        stand_out = self.past * (cost - cost.mean(1, keepdim=True))
+        return logits + F.interpolate(stand_out, logits.shape[2:], mode="bilinear", align_corners=False)
 
 
 def open_vocabulary_loss(logits: Tensor, classes: Tensor, ignored: int) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,10 +22,12 @@ from horosphere.models.prompts import filled
 from horosphere.models.weights import begin_with
 from horosphere.optim import param_groups
 from horosphere.runs import Run
-from horosphere.settings import FLAT, Positive
+from horosphere.settings import FLAT, Count, Positive
 from horosphere.tasks.image_text import open_towers
 from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
+from horosphere.train.distributed import World
+from horosphere.train.recipe import Recipe
 
 EVERY = 3  # of so many classes one is not learned from, where nobody says which
 LEARNED = 4  # of so many rows and columns of pixels one is learned from: neighbours say the same
@@ -62,6 +65,7 @@ class OpenVocabulary(Masks):
     template: str = "a photo of a {}."  # what the text tower reads of a class
     names: tuple[str, ...] | None = None  # of the classes, in the order of their numbers, where there is no classes.txt
     unseen: tuple[str, ...] | None = None  # names of the classes not to learn from; none: every third
+    least_names: Count | None = 2  # a step has so many of the names at least, others are left out by chance; none: all
     tower_rate: Positive = 0.05  # learning rate of what is adapted in towers, as a share of the head's
     adaptation: Annotated[Adaptation, FLAT] = field(default_factory=Adaptation)
 
@@ -114,14 +118,29 @@ class OpenVocabulary(Masks):
     # -- the training -----------------------------------------------------------------------------------------------
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """Masks have the numbers of seen classes among themselves, at the pixels that are learned from."""
+        """Masks have the numbers of seen classes among themselves, at the pixels that are learned from.
+
+        names (B, K): the numbers of the K names that the step has, the same in all rows.
+        """
         made = super().batch(step, rows)
         centres = made["masks"][:, LEARNED // 2 :: LEARNED, LEARNED // 2 :: LEARNED]
-        return {**made, "masks": self.learned_as[centres.long()]}
+        names = torch.from_numpy(self.names_of(step)).expand(len(rows), -1)
+        return {**made, "masks": self.learned_as[centres.long()], "names": names}
+
+    def names_of(self, step: int) -> np.ndarray:
+        """Which of the seen names a step has. A head that never knows who is there must read what is there."""
+        count = len(self.seen)
+        if self.least_names is None or self.least_names >= count:
+            return np.arange(count)
+        random = np.random.default_rng((self.engine.seed, step, 4))
+        return np.sort(random.permutation(count)[: random.integers(self.least_names, count + 1)])
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = model(batch["images"], filled(self.template, self.seen), every=LEARNED)
-        return open_vocabulary_loss(logits, batch["masks"].long(), IGNORED), {}
+        names = batch["names"][0]
+        logits = model(batch["images"], filled(self.template, [self.seen[n] for n in names.tolist()]), every=LEARNED)
+        among = torch.full((len(self.seen) + 1,), IGNORED, device=names.device)  # IGNORED, -1, is the last place
+        among[names] = torch.arange(len(names), device=names.device)
+        return open_vocabulary_loss(logits, among[batch["masks"].long()], IGNORED), {}
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """The head at the learning rate, what is adapted in the towers at `tower_rate` of it."""
@@ -156,3 +175,14 @@ class OpenVocabulary(Masks):
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         how = "frozen" if self.adaptation.method == "none" else self.adaptation.method
         return [["model", f"{self.model} on {self.towers} ({how}), {facts['parameters']:,} parameters learned"]]
+
+
+@torch.no_grad()
+def judge_cosines(recipe: Recipe, device: str = "cpu", quiet: bool = True) -> dict[str, float]:
+    """What the towers of a recipe say by themselves: each pixel has the name that is nearest to its place."""
+    task = cast(OpenVocabulary, recipe.task)
+    task.world, task.quiet = World(device=torch.device(device)), quiet
+    data = task.open_data()
+    task.engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch)
+    task.ready(data)
+    return task.scores(task.segmenter().to(device).eval().cosines)
