@@ -341,7 +341,7 @@ COMPARISONS = (
             Entrant("coop", "few-shot", ("model=coop",), ablation_of="coop-lathadapter"),
             Entrant("lathadapter", "few-shot", ("model=lathadapter",)),
             Entrant(
-                "lathadapter, flat",
+                "lathadapter-flat",
                 "few-shot",
                 ("model=lathadapter", "geometry=euclidean"),
                 flat=True,

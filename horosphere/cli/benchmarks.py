@@ -93,7 +93,8 @@ def _study(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     settings = [f"towers={args.towers}", f"data={data}", *_settings(args, known)]
     where = choose_executor(args)
     args.out = str(out)
-    return FewShotStudy(settings, args.seeds, out, where, choose_device(args.device), args.overwrite, args.quiet)
+    device, methods = choose_device(args.device), args.methods or ()
+    return FewShotStudy(settings, args.seeds, out, where, device, args.overwrite, args.quiet, methods)
 
 
 def _print(lines: list[str], args: argparse.Namespace) -> None:

@@ -30,6 +30,8 @@ def add(commands: Any) -> None:
     evaluate.add_argument(
         "--shots", metavar="A,B", type=names, help="of fewshot (default 1,2,4,8,16), base-to-novel (16)"
     )
+    methods = "of fewshot and base-to-novel, as in linear-probe,lathadapter (default all)"
+    evaluate.add_argument("--methods", metavar="A,B", type=names, help=methods)
     study_options(evaluate, 3, "of fewshot and base-to-novel: folder of the runs (default runs/BENCHMARK)")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import torch
+
 from horosphere import catalogue
 from horosphere.catalogue import Comparison, Entrant
 from horosphere.errors import UserError
@@ -21,6 +23,7 @@ from horosphere.runs import RUN, Run, made_with
 from horosphere.study.executors import Executor
 from horosphere.study.jobs import Job, run_all
 from horosphere.study.table import Results, Row
+from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from horosphere.train.task import CompareOptions, Task
 
@@ -84,10 +87,11 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     A study that was stopped goes on where it was; runs that are done stay.
     """
     recipe, task = next(iter(study.recipes.values())), study.task
-    task.quiet = quiet
+    task.quiet, task.world = quiet, World(device=torch.device(device))
     data = task.open_data()  # here, so that complaints come once, and before jobs look for caches that are not there
     task.check_study(study.options, data)
     engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data))
+    del data  # the jobs open it themselves
     seeds = range(engine.seed, engine.seed + study.seeds)
     there = executor.device(device)
     jobs = {(seed, name): _job(study, name, seed, engine.steps, there) for seed in seeds for name in study.words}

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from horosphere import catalogue
-from horosphere.errors import UserError
+from horosphere.errors import UserError, choices
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
-from horosphere.study.compare import compare, plan
+from horosphere.study.compare import Study, compare, plan
 from horosphere.study.executors import Executor
 from horosphere.study.table import BEYOND, Results
 from horosphere.tables import table_lines
 from horosphere.tasks.few_shot import ZERO
 
+T = TypeVar("T")
 RECIPE, TABLE = "few-shot", "table.json"
 SHOTS = (1, 2, 4, 8, 16)
 ZERO_SHOT = "zero-shot"
 # who answers to whom, where both are in the table
 PAIRS = (
     ("lathadapter", ZERO_SHOT),
-    ("lathadapter", "lathadapter, flat"),
+    ("lathadapter", "lathadapter-flat"),
     ("lathadapter", "linear-probe"),
     ("coop-lathadapter", "coop"),
 )
@@ -85,6 +87,7 @@ class FewShotStudy:
     device: str
     overwrite: bool = False
     quiet: bool = False
+    methods: Sequence[str] = ()  # of the comparison few-shot; none: all
 
     def by_shots(self, shots: Sequence[int] = SHOTS) -> FewShotTable:
         """Accuracy, a column for each number of shots."""
@@ -105,7 +108,23 @@ class FewShotStudy:
             if setting.partition("=")[0].strip() in decided:
                 raise UserError(f"{setting}: the table decides this; leave it out")
         study = plan(RECIPE, [*self.settings, *more], None, self.seeds, self.out / name, name)
-        return compare(study, self.executor, self.device, self.overwrite, self.quiet)
+        return compare(self._chosen(study), self.executor, self.device, self.overwrite, self.quiet)
+
+    def _chosen(self, study: Study) -> Study:
+        """With the methods that were asked for."""
+        known = {entrant.name: entrant for entrant in study.comparison.entrants}
+        for method in self.methods:
+            if method not in known:
+                raise UserError(f"--methods {method}: there is no such method here; {choices(method, known)}")
+        if not self.methods:
+            return study
+        entrants = tuple(entrant for name, entrant in known.items() if name in self.methods)
+        return replace(
+            study,
+            comparison=replace(study.comparison, entrants=entrants),
+            words=_part(study.words, self.methods),
+            recipes=_part(study.recipes, self.methods),
+        )
 
     def _table(self, columns: dict[str, tuple[Results, str]]) -> FewShotTable:
         """Of columns, each a study and one of its metrics."""
@@ -121,6 +140,10 @@ class FewShotStudy:
         table = FewShotTable(metrics, ordered, self.seeds, {name: results for name, (results, _) in columns.items()})
         table.save(self.out)
         return table
+
+
+def _part(table: dict[str, T], names: Sequence[str]) -> dict[str, T]:
+    return {name: value for name, value in table.items() if name in names}
 
 
 def _sentence(text: str) -> str:

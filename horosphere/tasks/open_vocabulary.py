@@ -124,7 +124,7 @@ class OpenVocabulary(Masks):
         """
         made = super().batch(step, rows)
         centres = made["masks"][:, LEARNED // 2 :: LEARNED, LEARNED // 2 :: LEARNED]
-        names = torch.from_numpy(self.names_of(step)).expand(len(rows), -1)
+        names = torch.from_numpy(self.names_of(step)).repeat(len(rows), 1)
         return {**made, "masks": self.learned_as[centres.long()], "names": names}
 
     def names_of(self, step: int) -> np.ndarray:

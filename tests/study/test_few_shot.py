@@ -12,7 +12,7 @@ from horosphere.study.executors import Here
 from horosphere.study.few_shot import FewShotStudy, FewShotTable
 from tests.tasks.tiny import FEW_SHOT, write_data
 
-METHODS = ["linear-probe", "coop", "lathadapter", "lathadapter, flat", "coop-lathadapter"]
+METHODS = ["linear-probe", "coop", "lathadapter", "lathadapter-flat", "coop-lathadapter"]
 SETTINGS = (*(setting for setting in FEW_SHOT if not setting.startswith(("shots", "attributes"))), "steps=2")
 
 
