@@ -1,6 +1,6 @@
 """What adapters of a CLIP cost: a training step and an inference of each, beside frozen and LoRA-adapted towers.
 
-    python benchmarks/image_text.py              # on a GPU: ViT-B/16 with random weights, bf16 autocast
+    python benchmarks/image_text.py              # ViT-B/16 with random weights; on a GPU in bf16 autocast
     python benchmarks/image_text.py --smoke      # anywhere: two small layers, to see that it runs
 
 All methods take turns in rounds on one machine; numbers are medians of ratios within a round. A step is forward,
@@ -21,7 +21,8 @@ from horosphere.models.towers import HuggingFaceClip
 from horosphere.tables import table_lines
 
 METHODS = ("none", "projection", "hyperclip", "lora", "oft", "full")
-ROUNDS, REPEATS = 15, 10
+# pictures and texts at once, rounds, repeats in a round
+ON_GPU, ON_CPU, SMOKE = (64, 7, 5), (4, 9, 1), (4, 3, 1)
 
 
 def clip(smoke: bool, device: str) -> HuggingFaceClip:
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="small towers, few rounds")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows, rounds, repeats = (4, 3, 1) if args.smoke else (64, ROUNDS, REPEATS)
+    rows, rounds, repeats = SMOKE if args.smoke else ON_GPU if device == "cuda" else ON_CPU
     side = 64 if args.smoke else 224
     pixels = torch.randint(0, 256, (rows, 3, side, side), dtype=torch.uint8, device=device)
     ids = torch.randint(1, 400, (rows, 32), device=device)

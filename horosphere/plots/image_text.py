@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from horosphere.runs import Run
-    from horosphere.study.table import Results
+    from horosphere.study.table import Results, Row
     from horosphere.tasks.image_text import Mapped
 
 STEPS = 7  # captions of a walk that are drawn
@@ -78,11 +78,11 @@ def draw_radius_sweep(results: Results) -> Figure:
         figure, panels = new_panels(3.2, len(results.judged))
         for axes, metric in zip(panels, results.judged, strict=True):
             rows = sorted(results.rows, key=lambda row: fmean(row.scores["radius"]))
-            targets = [row for row in rows if not row.entrant.flat]
+            targets = [row for row in rows if _is_target(row)]
             x = [fmean(row.scores["radius"]) for row in targets]
             y, bars = zip(*((fmean(v), spread(v)) for v in (row.scores[metric.name] for row in targets)), strict=True)
             axes.errorbar(x, y, yerr=bars, color=ACCENT, marker="o", ms=4, lw=1.4, capsize=2, label="with a target")
-            for row, mark in zip((row for row in rows if row.entrant.flat), "sD^v", strict=False):
+            for row, mark in zip((row for row in rows if not _is_target(row)), "sD", strict=True):
                 at, value = fmean(row.scores["radius"]), fmean(row.scores[metric.name])
                 axes.plot([at], [value], mark, color=QUIET, ms=6, label=row.name)
             axes.set_xlabel("mean radius 2|z| of texts")
@@ -91,12 +91,19 @@ def draw_radius_sweep(results: Results) -> Figure:
         return figure
 
 
+def _is_target(row: Row) -> bool:
+    """Not what was before, and not the entrant without a target."""
+    return row.name not in ("free", "before")
+
+
 def draw_maps(maps: dict[str, CaptionMap]) -> Figure:
     """Side by side, each with its own scale: radius in units of the farthest caption."""
     with style():
-        figure, panels = new_panels(4.6, len(maps))
+        figure, panels = new_panels(WIDTH / len(maps) + 0.5, len(maps))
         for axes, (name, seen) in zip(panels, maps.items(), strict=True):
             _map(axes, seen, name)
+        marks, labels = panels[0].get_legend_handles_labels()
+        figure.legend(marks, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
         return figure
 
 
@@ -120,7 +127,6 @@ def _map(axes: Axes, seen: CaptionMap, name: str) -> None:
     axes.set_aspect("equal")
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False, fontsize=7.5)
 
 
 def draw_walks(pictures: Sequence[Path], maps: dict[str, CaptionMap]) -> Figure:

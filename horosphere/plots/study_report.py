@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def study_report(results: Results, seen: Any = None, drawer: str = "") -> Report:
     """seen: what instruments saw in the runs, which the function `drawer` ("module:name") adds to the page."""
-    report = Report(f"{results.title}: does curvature pay on {results.subject}?", results.verdict())
+    flat = {row.entrant.flat for row in results.rows if not row.entrant.baseline}
+    question = "does curvature pay" if len(flat) == 2 else f"which {results.column} does best"
+    report = Report(f"{results.title}: {question} on {results.subject}?", results.verdict())
     add_study(report, results, seen, drawer)
     report.made_with(results.made_with)
     return report
@@ -26,8 +28,9 @@ def add_study(report: Report, results: Results, seen: Any = None, drawer: str = 
     heads, cells = results.cells()
     over = f"Mean ± standard deviation over {results.seeds} seeds" if results.seeds > 1 else "One seed"
     report.table(heads, cells, highlight=results.best(), caption=f"{over}; time is of one training.")
-    if all(len(row.curve) > 1 for row in results.rows):
-        curves = {row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of) for row in results.rows}
+    learned = [row for row in results.rows if not row.entrant.baseline]
+    if all(len(row.curve) > 2 for row in learned):  # the first point and the last make no curve
+        curves = {row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of) for row in learned}
         caption = "Means over seeds." if results.seeds > 1 else ""
         dashed = " Dashed: flat space." if any(curve.flat for curve in curves.values()) else ""
         figure = draw_curves(curves, f"{results.unit} learned from", results.curve_of)

@@ -362,7 +362,7 @@ class ImageText(Task[Captioned]):
         if not self.adapts:
             raise UserError("radii: they are targets of an adaptation, as in `compare adapt-hyperclip --radii 10,20`")
         targets = [Entrant(f"{radius:g}", changes=(f"radius={radius:g}",)) for radius in radii]
-        return Comparison("radii", "radius", (*targets, Entrant("free", changes=("radius=none",), flat=True)))
+        return Comparison("radii", "radius", (*targets, Entrant("free", changes=("radius=none",))))
 
     @classmethod
     def examine(cls, runs: Mapping[str, Run]) -> Mapped:
