@@ -26,9 +26,7 @@ def hierarcaps(args: argparse.Namespace) -> None:
     if scores["order"] <= scores["length_order"]:
         print("The length of a caption orders chains better than these towers do.")
     if _learned_from(args.towers, data):
-        print(
-            f"These towers learned from a part of these captions; `horosphere eval {args.towers}` has the others only."
-        )
+        print(f"These towers learned from a part of this. `horosphere eval {args.towers}` judges them by the rest.")
 
 
 def hyperlex(args: argparse.Namespace) -> None:

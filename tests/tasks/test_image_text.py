@@ -9,9 +9,10 @@ from PIL import Image
 
 from horosphere.errors import UserError
 from horosphere.models.towers import Towers, TwoTowers
+from horosphere.plots.study_report import study_report
 from horosphere.runs import Run
-from horosphere.study.compare import compare, plan
-from horosphere.study.executors import executor
+from horosphere.study.compare import compare, examine, plan
+from horosphere.study.executors import Here
 from horosphere.tasks.image_text import ImageText, ImageTextOptions, judge, judge_words, open_towers
 from horosphere.train.recipe import Recipe
 from tests.models.tiny_clip import write_clip
@@ -92,11 +93,13 @@ def test_every_method_learns_by_every_objective(folder, tmp_path, method, object
     assert not any("parametrizations" in name or "lora" in name for name, _ in towers.named_parameters())
 
 
-def test_a_study_has_a_row_for_what_was_before(folder, tmp_path):
+def test_a_study_has_a_row_for_what_was_before(folder, tmp_path, in_this_process):
     pytest.importorskip("peft")
+    pytest.importorskip("matplotlib")
     settings = [f"data={folder / 'captions'}", f"towers={folder / 'clip'}", *ADAPT, "block=8", "steps=1"]
     study = plan("adapters", settings, None, 1, tmp_path / "study")
-    results = compare(study, executor("here", 2), "cpu", quiet=True)
+    results = compare(study, Here(1), "cpu", quiet=True)
+    assert len(in_this_process) == 5
     names = [row.name for row in results.rows]
     assert sorted(names) == ["HyperCLIP", "LoRA", "OFT", "before", "full", "projection"]
     before = results.rows[names.index("before")]
@@ -104,9 +107,13 @@ def test_a_study_has_a_row_for_what_was_before(folder, tmp_path):
     assert all(row.name != "before" for pair in results.pairs() for row in pair)
     saved = json.loads((tmp_path / "study/study.json").read_text())
     assert len(saved["rows"]) == 6
+    page = study_report(results, examine(study, results), "horosphere.plots.image_text:add_image_text").html()
+    assert "which method does best on these captions?" in page
+    assert page.count("<img") == 2  # maps and walks; one seed has no spread, two points make no curve
 
 
-def test_a_study_of_radii_has_a_target_each(folder, tmp_path):
+def test_a_study_of_radii_has_a_target_each(folder, tmp_path, in_this_process):
+    pytest.importorskip("matplotlib")
     settings = [f"data={folder / 'captions'}", f"towers={folder / 'clip'}", *ADAPT, "steps=1"]
     study = plan("adapt-radial", settings, ImageTextOptions(radii=(5.0, 50.0)), 1, tmp_path / "study")
     assert [(e.name, e.changes) for e in study.comparison.entrants] == [
@@ -114,6 +121,9 @@ def test_a_study_of_radii_has_a_target_each(folder, tmp_path):
         ("50", ("radius=50",)),
         ("free", ("radius=none",)),
     ]
+    results = compare(study, Here(1), "cpu", quiet=True)
+    page = study_report(results, examine(study, results), "horosphere.plots.image_text:add_image_text").html()
+    assert "Score against radius" in page
     with pytest.raises(UserError, match="radii: they are targets of an adaptation"):
         plan("two-towers", [f"data={folder}"], ImageTextOptions(radii=(5.0,)), 1, tmp_path / "study")
 
