@@ -333,21 +333,22 @@ COMPARISONS = (
             Entrant("full", "adapt-full", ("method=full",)),
         ),
     ),
+    # each at the rate that was best on pictures of their own
     Comparison(
         "few-shot",
         "method",
         (
-            Entrant("linear-probe", "few-shot", ("model=linear-probe",)),
-            Entrant("coop", "few-shot", ("model=coop",), ablation_of="coop-lathadapter"),
-            Entrant("lathadapter", "few-shot", ("model=lathadapter",)),
+            Entrant("linear-probe", "few-shot", ("model=linear-probe", "lr=3e-3")),
+            Entrant("coop", "few-shot", ("model=coop", "lr=3e-2"), ablation_of="coop-lathadapter"),
+            Entrant("lathadapter", "few-shot", ("model=lathadapter", "lr=0.1")),
             Entrant(
                 "lathadapter-flat",
                 "few-shot",
-                ("model=lathadapter", "geometry=euclidean"),
+                ("model=lathadapter", "lr=0.1", "geometry=euclidean"),
                 flat=True,
                 twin_of="lathadapter",
             ),
-            Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter",)),
+            Entrant("coop-lathadapter", "few-shot", ("model=coop-lathadapter", "lr=3e-2")),
         ),
     ),
     Comparison(

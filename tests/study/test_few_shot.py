@@ -13,7 +13,7 @@ from horosphere.study.few_shot import FewShotStudy, FewShotTable
 from tests.tasks.tiny import FEW_SHOT, write_data
 
 METHODS = ["linear-probe", "coop", "lathadapter", "lathadapter-flat", "coop-lathadapter"]
-SETTINGS = (*(setting for setting in FEW_SHOT if not setting.startswith(("shots", "attributes"))), "steps=2")
+SETTINGS = (*(setting for setting in FEW_SHOT if not setting.startswith(("shots", "attributes", "lr"))), "steps=2")
 
 
 @pytest.fixture(scope="module")
