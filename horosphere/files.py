@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,19 @@ def digest(*parts: bytes | str) -> str:
     content = [part.encode(errors="surrogateescape") if isinstance(part, str) else part for part in parts]
     sums = b"".join(hashlib.sha256(part).digest() for part in content)
     return hashlib.sha256(sums).hexdigest()[:16]
+
+
+def files_digest(files: Sequence[Path]) -> str:
+    """The same for the content of files, in their order, read one by one.
+
+    >>> files_digest([]) == digest()
+    True
+    """
+    sums = []
+    for file in files:
+        with file.open("rb") as stream:
+            sums.append(hashlib.file_digest(stream, "sha256").digest())
+    return digest(*sums)
 
 
 def write_synced(path: Path, content: bytes) -> None:

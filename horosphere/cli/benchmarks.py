@@ -17,13 +17,14 @@ def hierarcaps(args: argparse.Namespace) -> None:
     """Does an embedding know general from specific? The length of a caption alone is always beside it."""
     from horosphere.tasks.image_text import ImageText, judge
 
+    _refuse_study(args)
     known = describe("horosphere.tasks.image_text:ImageText")
     given = _settings(args, {name: known[name] for name in ("hyperlex", "classes")})
     data, device = _data(args, "captions"), choose_device(args.device)
     scores = judge(args.towers, data, device=device, quiet=args.quiet, **dict(s.split("=", 1) for s in given))
     shown = [metric for metric in ImageText.metrics if metric.name in scores]
     table([], [["towers", args.towers], *([m.title, m.show(scores[m.name])] for m in shown)])
-    if scores["order"] <= scores["length_order"]:
+    if "order" in scores and scores["order"] <= scores["length_order"]:
         print("The length of a caption orders chains better than these towers do.")
     if _learned_from(args.towers, data):
         print(f"These towers learned from a part of this. `horosphere eval {args.towers}` judges them by the rest.")
@@ -32,6 +33,7 @@ def hierarcaps(args: argparse.Namespace) -> None:
 def hyperlex(args: argparse.Namespace) -> None:
     from horosphere.tasks.image_text import judge_words
 
+    _refuse_study(args)
     _settings(args, {})
     score = judge_words(args.towers, _data(args, "pairs of words"), choose_device(args.device), args.quiet)
     table([], [["towers", args.towers], ["HyperLex", f"{score:.3f}  (Spearman's correlation with what people say)"]])
@@ -56,6 +58,7 @@ def ovseg(args: argparse.Namespace) -> None:
     from horosphere.train.recipe import Recipe
     from horosphere.train.training import evaluate
 
+    _refuse_study(args)
     device, columns = choose_device(args.device), {}
     settings = _settings(args, catalogue.known_settings(read_recipe(SEGMENTS)))
     towers = args.towers
@@ -98,6 +101,13 @@ def _study(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 def _print(lines: list[str], args: argparse.Namespace) -> None:
     print(*lines, sep="\n")
     print(f"runs and tables: {args.out}/")
+
+
+def _refuse_study(args: argparse.Namespace) -> None:
+    """Options of studies, where nothing is trained."""
+    for name in ("shots", "methods", "out", "overwrite", "jobs"):
+        if getattr(args, name):
+            raise UserError(f"--{name}: eval {args.what} trains nothing; leave it out")
 
 
 def _data(args: argparse.Namespace, what: str) -> str:

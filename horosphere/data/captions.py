@@ -16,6 +16,7 @@ from horosphere.errors import UserError, one_line
 SEPARATOR = "=>"  # between the captions of a chain
 CAPTION_COLUMNS = ("captions", "caption", "text")
 PICTURE_COLUMNS = ("image", "file", "file_name", "image_url", "url")
+USED = {*CAPTION_COLUMNS, *PICTURE_COLUMNS}
 KINDS = (".csv", ".tsv", ".jsonl")
 
 
@@ -55,27 +56,43 @@ def read_captions(path: str | Path) -> Captions:
     places = (file.parent / "images", file.parent)
     chains: list[tuple[str, ...]] = []
     numbers: dict[Path, int] = {}
+    called: dict[Path, str] = {}
     of = []
     for line, row in _rows(file):
         text, name = (_cell(row, columns, file, line) for columns in (CAPTION_COLUMNS, PICTURE_COLUMNS))
         chain = tuple(part.strip() for part in text.split(SEPARATOR))
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError(f"{file}, line {line}: a caption has half a character (a surrogate); mend it")
         if not all(chain):
             raise UserError(f'{file}, line {line}: a caption is empty in "{text}"; write general {SEPARATOR} specific')
         if chains and len(chain) != len(chains[0]):
             how = f"the first row has {len(chains[0])}; separate as many by {SEPARATOR} everywhere"
             raise UserError(f"{file}, line {line}: {len(chain)} captions; {how}")
-        # the last part of a path or an address: a caption file may not lead elsewhere
-        base = PurePosixPath(urlparse(name).path).name
-        picture = next((place / base for place in places if base and (place / base).is_file()), None)
+        picture = _picture(name, places)
         if picture is None:
+            raise UserError(f"{file}, line {line}: there is no picture {name} in {places[0]} or beside the file")
+        if called.setdefault(picture, name) != name:
+            how = "give each picture one name"
             raise UserError(
-                f"{file}, line {line}: there is no picture {base or name} in {places[0]} or beside the file"
+                f"{file}, line {line}: {name} and {called[picture]} are the same file {picture.name}; {how}"
             )
         chains.append(chain)
         of.append(numbers.setdefault(picture, len(numbers)))
     if not chains:
         raise UserError(f"{file}: no captions in it; a row has a caption and a picture")
     return Captions(chains, list(numbers), np.array(of))
+
+
+def _picture(name: str, places: tuple[Path, ...]) -> Path | None:
+    """Below one of the places, and nowhere else: by its path there, or by the last part of that or of an address."""
+    try:
+        path = PurePosixPath(urlparse(name).path).name if "://" in name else name
+        whole, last = PurePosixPath(path), PurePosixPath(path).name
+        inside = not whole.is_absolute() and ".." not in whole.parts
+        ways = [*([str(whole)] if inside else []), last]
+        return next((place / way for way in ways for place in places if last and (place / way).is_file()), None)
+    except (OSError, ValueError):  # a name too long for a file, an address that is none
+        return None
 
 
 def _file(path: Path) -> Path:
@@ -94,19 +111,28 @@ def _file(path: Path) -> Path:
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, {column: cell}); the first line of a table is its head."""
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
             if file.suffix == ".jsonl":
                 for line, text in enumerate(stream, start=1):
                     row = json.loads(text)
                     if not isinstance(row, dict):
                         raise ValueError(f"line {line} is no object")
-                    yield line, {str(key): str(value) for key, value in row.items()}
+                    yield line, {key: _text(value, key, line) for key, value in row.items() if key in USED}
             else:
                 table = csv.DictReader(stream, delimiter="," if file.suffix == ".csv" else "\t")
                 for row in table:
                     yield table.line_num, {key: value or "" for key, value in row.items() if isinstance(key, str)}
-    except (UnicodeDecodeError, ValueError, csv.Error) as error:
+    except (UnicodeError, ValueError, RecursionError, csv.Error) as error:
         raise UserError(f"{file}: a damaged file ({one_line(error)}); mend it") from error
+
+
+def _text(value: object, key: str, line: int) -> str:
+    """Of a .jsonl: a text, or a chain as a list of texts."""
+    parts = value if isinstance(value, list) else [value]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) < len(parts):
+        raise ValueError(f"line {line}: {key} should be a text, or a list of texts")
+    return f" {SEPARATOR} ".join(texts)
 
 
 def _cell(row: dict[str, str], columns: tuple[str, ...], file: Path, line: int) -> str:
@@ -114,4 +140,5 @@ def _cell(row: dict[str, str], columns: tuple[str, ...], file: Path, line: int) 
         if row.get(column):
             return row[column]
     known = ", ".join(row) or "nothing"
-    raise UserError(f"{file}, line {line}: none of the columns {', '.join(columns)}; it has {known}")
+    how = f"rename or fill one of those it has ({known})"
+    raise UserError(f"{file}, line {line}: none of the columns {', '.join(columns)} says anything; {how}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from horosphere.errors import UserError, one_line
@@ -23,16 +24,20 @@ def read_hyperlex(path: str | Path) -> GradedPairs:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, FILE).write_text("WORD1 WORD2 POS TYPE AVG_SCORE\\npoodle dog N hyp-1 5.9\\n")
+    ...     lines = "WORD1 WORD2 POS TYPE AVG_SCORE", "poodle dog N hyp-1 5.9", "dog poodle N r-hyp-1 1.2"
+    ...     _ = Path(folder, FILE).write_text("\\n".join(lines))
     ...     read_hyperlex(folder)
-    GradedPairs(specific=['poodle'], general=['dog'], scores=[5.9])
+    GradedPairs(specific=['poodle', 'dog'], general=['dog', 'poodle'], scores=[5.9, 1.2])
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     try:
-        head, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        head, *rows = [line.split() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         places = [head.index(column) for column in COLUMNS]
         columns = [[row[place] for row in rows] for place in places]
-        return GradedPairs(columns[0], columns[1], [float(score) for score in columns[2]])
+        scores = [float(score) for score in columns[2]]
+        if not all(map(isfinite, scores)) or len(set(scores)) < 2:
+            raise ValueError("scores are finite numbers, and not all the same")
+        return GradedPairs(columns[0], columns[1], scores)
     except (OSError, ValueError, IndexError) as error:
         how = f"give {FILE} of HyperLex, with columns {', '.join(COLUMNS)}"
         raise UserError(f"{file}: no pairs of words with scores ({one_line(error)}); {how}") from error

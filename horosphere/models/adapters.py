@@ -27,6 +27,7 @@ from horosphere.models.towers import Towers
 from horosphere.settings import Count, build
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
+METHODS, SIDES = ("none", "projection", "hyperclip", "lora", "oft", "full"), ("text", "image", "both")
 SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projections that have weights of their own
 
 
@@ -34,12 +35,19 @@ SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projectio
 class Adaptation:
     """What of the towers learns."""
 
-    # none: nothing; projection: the last layer of the text tower; full: all of a tower
+    # projection: the last layer of the text tower; hyperclip, lora, oft: adapters on its attention; full: all of it
     method: Literal["none", "projection", "hyperclip", "lora", "oft", "full"] = "none"
     sides: Literal["text", "image", "both"] = "text"  # of the towers
     block: Count = 32  # of hyperclip and oft: matrices are made of blocks of n x n
     rank: Count = 8  # of lora
     shared: bool = False  # of hyperclip: one block a projection for all of its channels
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("method", METHODS), ("sides", SIDES)):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"{name}={getattr(self, name)}: choose from {', '.join(allowed)}")
+        if self.method == "projection" and self.sides != "text":
+            raise UserError(f"sides={self.sides}: method=projection learns on the text side; use sides=text")
 
     @property
     def towers(self) -> tuple[str, ...]:
@@ -51,6 +59,7 @@ class Adapter:
 
     def __init__(self, towers: Towers, how: Adaptation):
         self.towers, self.how = towers, how
+        self.on, self.merged = True, False
         self.kept: dict[str, dict[str, Tensor]] = {}
 
     def learned(self) -> dict[str, nn.Parameter]:
@@ -67,18 +76,35 @@ class Adapter:
     @contextmanager
     def disabled(self) -> Iterator[None]:
         """The towers as they were."""
+        self._require_unmerged()
         self._switch(False)
+        self.on = False
         try:
             yield
         finally:
             self._switch(True)
+            self.on = True
 
     def _switch(self, on: bool) -> None:
         """Whether the adapter acts."""
 
     def merge(self) -> Towers:
-        """The adapter becomes part of the weights, for good. The towers have none any more."""
+        """The adapter becomes part of the weights, in place and for good. The towers have none any more."""
+        if not self.on:
+            raise UserError("the adapter is disabled, and would be lost; merge it outside of `with disabled()`")
+        if not self.merged:
+            self._merge()
+        self.merged = True
         return self.towers
+
+    def _merge(self) -> None:
+        """Into the weights."""
+
+    def _require_unmerged(self) -> None:
+        if self.merged:
+            raise UserError(
+                "the adapter is merged: it cannot be told from the weights any more; do this before `merge`"
+            )
 
     # -- several of them --------------------------------------------------------------------------------------------
 
@@ -87,6 +113,7 @@ class Adapter:
         self.kept[name] = {key: p.detach().clone() for key, p in self.learned().items()}
 
     def use(self, name: str) -> None:
+        self._require_unmerged()
         if name not in self.kept:
             raise UserError(f"no adapter is kept as {name}; there are {', '.join(self.kept) or 'none'}")
         self._put(self.kept[name])
@@ -101,6 +128,8 @@ class Adapter:
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """The adapter alone."""
         from safetensors.torch import save_file
+
+        self._require_unmerged()
 
         with new_folder(folder, overwrite, mark=CONFIG) as new:
             save_file({name: p.detach().contiguous() for name, p in self.learned().items()}, new / WEIGHTS)
@@ -117,6 +146,8 @@ class Adapter:
         own = {name: tuple(p.shape) for name, p in self.learned().items()}
         if {name: tuple(t.shape) for name, t in given.items()} != own:
             raise UserError(f"{folder}: an adapter of other towers, or of another shape; give one saved for these")
+        if not all(t.isfinite().all() for t in given.values()):
+            raise UserError(f"{folder}: the adapter has weights that are not finite; train it again")
         self._put(given)
         return self
 
@@ -140,9 +171,14 @@ def load_adapter(towers: Towers, folder: str | Path) -> Adapter:
     try:
         about = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
         how = build(Adaptation, about, str(folder))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder}: no adapter ({one_line(error)}); check the path") from error
-    return adapt(towers, how).load(folder)
+    adapter = adapt(towers, how)
+    try:
+        return adapter.load(folder)
+    except UserError:
+        adapter.merge()  # it is nothing yet: the towers are as they were
+        raise
 
 
 # -- the towers' own weights ------------------------------------------------------------------------------------------
@@ -163,9 +199,7 @@ class OwnWeights(Adapter):
 
     def _whole(self) -> Iterator[nn.Parameter]:
         for side in self.how.towers:
-            yield from tower_of(self.towers, side).parameters()
-        if "text" in self.how.towers:
-            yield from self.towers.projections()
+            yield from self.towers.parameters_of(side)
 
     def learned(self) -> dict[str, nn.Parameter]:
         return {name: self.towers.get_parameter(name) for name in self.names}
@@ -180,7 +214,7 @@ class OwnWeights(Adapter):
 
 
 class PeftAdapter(Adapter):
-    """LoRA and OFT of peft, on queries, keys and values."""
+    """LoRA and OFT of peft, on queries, keys and values; on torch's MultiheadAttention LoRA adapts its output too."""
 
     def __init__(self, towers: Towers, how: Adaptation):
         super().__init__(towers, how)
@@ -215,7 +249,7 @@ class PeftAdapter(Adapter):
         for _, layer in self._layers():
             layer.enable_adapters(on)
 
-    def merge(self) -> Towers:
+    def _merge(self) -> None:
         layers = self._layers()
         inner = {f"{path}.{name}" for path, layer in layers for name, _ in layer.named_modules() if name}
         for path, layer in ((path, layer) for path, layer in layers if path not in inner):
@@ -226,7 +260,6 @@ class PeftAdapter(Adapter):
                 layer.merge()
                 merged = layer.get_base_layer()
             setattr(self.towers.get_submodule(parent), name, merged)
-        return self.towers
 
 
 # -- where attention is -----------------------------------------------------------------------------------------------

@@ -74,12 +74,11 @@ class HyperClip(Adapter):
         for scale in self.scales.values():
             scale.enabled = on
 
-    def merge(self) -> Towers:
+    def _merge(self) -> None:
         """W' takes the place of W."""
         for module, weight in self.owners:
             parametrize.remove_parametrizations(module, weight, leave_parametrized=True)
         self.scales, self.owners = {}, []
-        return self.towers
 
 
 def radius_loss(vectors: Tensor, target: float) -> Tensor:

@@ -33,11 +33,14 @@ def adaptation_report(run: Run) -> Report:
 
     first, last = run.evaluations()[0], run.evaluations()[-1]
     how = run.about.recipe
-    report = Report(
-        f"{how['model']['method']} on {Path(how['task']['towers']).name}: what changed",
-        f"The order of captions, τ_d, went from {first['order']:.3f} to {last['order']:.3f}. "
-        f"The length of a caption alone gives {last['length_order']:.3f}.",
-    )
+    said = f"Each text should find its picture; R@5 went from {first.get('r5', 0):.3f} to {last.get('r5', 0):.3f}."
+    if "order" in last:
+        said = (
+            f"The order of captions, τ_d, went from {first['order']:.3f} to {last['order']:.3f}. "
+            f"The length of a caption alone gives {last['length_order']:.3f}."
+        )
+    title = f"{how['task']['objective']}, {how['model']['method']} on {Path(how['task']['towers']).name}"
+    report = Report(f"{title}: what changed", said)
     rows = [
         [m.title, f"{first[m.name]:.{m.digits}f}", f"{last[m.name]:.{m.digits}f}"]
         for m in ImageText.metrics
@@ -103,7 +106,8 @@ def draw_maps(maps: dict[str, CaptionMap]) -> Figure:
         for axes, (name, seen) in zip(panels, maps.items(), strict=True):
             _map(axes, seen, name)
         marks, labels = panels[0].get_legend_handles_labels()
-        figure.legend(marks, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+        how = {"ncols": min(6, len(labels)), "frameon": False, "fontsize": 8, "markerscale": 2.0}
+        figure.legend(marks, labels, loc="outside lower center", **how)
         return figure
 
 
@@ -121,7 +125,8 @@ def _map(axes: Axes, seen: CaptionMap, name: str) -> None:
         r, turned = seen.radii[:, level] / far, seen.angles[:, level]
         names = {0: "most general", levels - 1: "most specific"}
         label = names.get(level, f"level {level + 1}")
-        axes.scatter(r * np.cos(turned), r * np.sin(turned), s=8, color=BRANCHES[level], alpha=0.75, lw=0, label=label)
+        colour = BRANCHES[level % len(BRANCHES)]
+        axes.scatter(r * np.cos(turned), r * np.sin(turned), s=9, color=colour, alpha=0.75, lw=0, label=label)
     axes.scatter([0], [0], s=24, color=INK, marker="+", lw=1.2)
     axes.set_title(name, fontsize=10, color=INK)
     axes.set_aspect("equal")

@@ -54,6 +54,7 @@ class FewShotTable:
         if self.seeds < 2:
             return "1 seed: one run says nothing about chance. Pass --seeds 3."
         pairs = [(a, b) for a, b in PAIRS if a in self.scores and b in self.scores]
+        pairs = pairs or [(method, ZERO_SHOT) for method in self.scores if method != ZERO_SHOT]
         return f"{self.seeds} seeds. {' '.join(self._between(a, b) for a, b in pairs)}"
 
     def _between(self, a: str, b: str) -> str:

@@ -20,7 +20,7 @@ from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
 from horosphere.models.few_shot import FewShotLearner, TextLearner, alike, class_vectors, few_shot_learner
 from horosphere.models.prompts import filled
-from horosphere.models.towers import Towers, frozen, image_features
+from horosphere.models.towers import Towers, frozen, image_features, weights_digest
 from horosphere.models.weights import begin_with
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.runs import Run
@@ -50,6 +50,7 @@ class FewShotData:
     pool: Vectors  # what shots are drawn from
     held: Vectors
     texts: Tensor  # (C, width) of the classes' names in the template
+    pixels: str  # what the pictures are known by
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +116,6 @@ class FewShot(Task[FewShotData]):
             name, count = images.classes[counts.argmin()], counts.min()
             how = f"use shots={count}" if count else "give some, or leave the class out"
             raise UserError(f"{self.data}: {count} pictures of {name}, but shots={self.shots}; {how}")
-        if self.towers == "two":
-            how = "train them with the task image_text, and give the run as towers=RUN"
-            raise UserError(f"towers=two: projections that were never trained; {how}")
         towers = frozen(open_towers(self.towers)).to(self.world.device)
         if not towers.sees:
             raise UserError(f"towers={self.towers}: they have no image tower; give a CLIP, or a run of image_text")
@@ -125,7 +123,9 @@ class FewShot(Task[FewShotData]):
             self._vectors(towers, part, most) for part, most in ((images.train, self.pool), (images.valid, self.held))
         )
         texts = class_vectors(towers, images.classes, self.template)
-        data = FewShotData(towers, images.classes, images.tree, pool, held, texts)
+        drawn = ((images.train, self.pool), (images.valid, self.held))
+        pixels = digest(*(s.pictures.digest(s.numbers[first_of_each(s.labels, most)]) for s, most in drawn))
+        data = FewShotData(towers, images.classes, images.tree, pool, held, texts, pixels)
         for part in self.parts(data):
             if not within(held.labels, part).any():
                 raise UserError(
@@ -157,7 +157,8 @@ class FewShot(Task[FewShotData]):
         return {
             "pictures": {"learn": self.rows(data), "judge": len(data.held.labels)},
             "classes": len(data.classes),
-            "digest": digest(*data.classes, data.pool.labels.tobytes(), data.held.labels.tobytes()),
+            "digest": digest(*data.classes, data.pool.labels.tobytes(), data.held.labels.tobytes(), data.pixels),
+            "towers": weights_digest(data.towers),
         }
 
     def build(self, data: FewShotData) -> nn.Module:

@@ -29,14 +29,14 @@ from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.evaluate.hierarcaps import hierarchy_retrieval, length_order, order_of
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.retrieval import recall_at
-from horosphere.files import digest
+from horosphere.files import digest, files_digest
 from horosphere.measure.captions import CaptionMap, caption_map, walks
 from horosphere.measure.entailment import graded_entailment
 from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
 from horosphere.models.hyperclip import radius_loss
 from horosphere.models.prompts import filled
 from horosphere.models.radial import cone_loss, kept, radial_loss
-from horosphere.models.towers import Texts, Towers, Views, load_towers, text_features, two_towers
+from horosphere.models.towers import Texts, Towers, Views, load_towers, text_features, two_towers, weights_digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import RUN, Run
 from horosphere.settings import Amount, Natural, Positive
@@ -50,12 +50,18 @@ CANDIDATES = 8  # captions that are looked at to find one that is not true of a 
 AT_ONCE = 128  # texts or pictures in an evaluation
 SHOWN = 4  # pictures whose walks people are shown
 GIVEN = "clip"  # the model that adapts towers
+UNTRAINED = "two"  # towers whose projections are new
 
 
 def open_towers(name: str) -> Towers:
-    """Towers by name (`models.towers.load_towers`), or those of a run of this task, its adapter merged."""
+    """Trained towers: those of a run of this task, its adapter merged, or of `models.towers.load_towers`."""
     if (Path(name) / RUN).is_file():
         return cast(Towers, Run.open(name, ImageText.kind).load())
+    if name == UNTRAINED:
+        how = "train them with `horosphere train two-towers`, and give towers=runs/two-towers"
+        raise UserError(f"towers={name}: projections that were never trained; {how}")
+    if name.startswith("open_clip:") and name.count(":") < 2:
+        raise UserError(f"towers={name}: weights that were never trained; name some, {name}:WEIGHTS")
     return load_towers(name)
 
 
@@ -65,6 +71,13 @@ class Adapted(Learner):
     def __init__(self, towers: Towers, adapter: Adapter | None):
         super().__init__()
         self.towers, self.adapter = towers, adapter
+
+    def train(self, mode: bool = True) -> Adapted:
+        """Towers that are adapted answer as they do in use: without dropout, with statistics they have."""
+        super().train(mode)
+        if self.adapter is not None:
+            self.towers.eval()
+        return self
 
     def forward(self, texts: dict[str, Tensor], pictures: dict[str, Tensor] | None) -> tuple[Tensor, Tensor | None]:
         """Vectors of texts and of pictures, as `Texts` and `Views` give them."""
@@ -79,6 +92,7 @@ class Captioned:
     learned: np.ndarray  # numbers of chains
     judged: Captions
     held: np.ndarray | None  # where the judged ones are among the captions: numbers of chains
+    towers: Towers  # as they are before the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +127,7 @@ class ImageText(Task[Captioned]):
     kind = "image_text"
     unit = "captions"
     options = ImageTextOptions
+    then = "horosphere adapt clip --method radial towers={run} data=CAPTIONS"
     metrics = (
         Metric("r5", "R@5", 3, "high", "judged"),
         Metric("order", "τ_d", 3, "high", "judged"),
@@ -124,10 +139,11 @@ class ImageText(Task[Captioned]):
         Metric("recall", "recall", 3, "high", "detail"),
         Metric("tree_error", "tree error", 3, "low", "detail"),
         Metric("radius", "radius 2|z|", 2, "high", "detail"),
-        Metric("radius_spread", "its spread", 2, "low", "detail"),
+        Metric("radius_spread", "spread of radii", 2, "low", "detail"),
     )
 
     towers: str = "two"  # of model=clip: a run of two-towers, a folder, hf:NAME, open_clip:NAME:WEIGHTS, text:minilm
+    # contrast: captions find their pictures; radial: general before specific; cones: the same by entailment cones
     objective: Literal["contrast", "radial", "cones"] = "contrast"
     valid: str | None = None  # captions of their own to judge by; none: those of every fifth picture
     from_level: Natural = 1  # contrast learns from captions of this level on, 0 being the most general
@@ -144,8 +160,11 @@ class ImageText(Task[Captioned]):
             raise UserError("method=none: nothing would learn; choose projection, hyperclip, lora, oft or full")
         if not self.adapts and self.objective != "contrast":
             raise UserError(f"objective={self.objective} adapts towers that are there; use model=clip towers=RUN")
-        if self.objective == "contrast" and engine.micro_batch not in (None, engine.batch):
-            raise UserError("micro_batch: contrast compares a caption with all others of the batch; leave it out")
+        if self.adapts and self.objective != "contrast" and self.configuration().sides != "text":
+            sides, how = self.configuration().sides, f"objective={self.objective} learns from texts; use sides=text"
+            raise UserError(f"sides={sides}: {how}")
+        if self.valid is not None and Path(self.valid).resolve() == Path(self.data).resolve():
+            raise UserError(f"valid={self.valid}: these are learned from; leave it out to hold out every fifth picture")
         filled(self.template, [])
 
     @property
@@ -158,6 +177,7 @@ class ImageText(Task[Captioned]):
 
     def open_data(self) -> Captioned:
         captions = read_captions(self.data)
+        towers = open_towers(self.towers) if self.adapts else two_towers(self.configuration())
         if self.objective != "contrast" and captions.levels < 2:
             raise UserError(
                 f"{self.data}: one caption a row; objective={self.objective} needs chains: general => specific"
@@ -166,12 +186,12 @@ class ImageText(Task[Captioned]):
             judged = read_captions(self.valid)
             if judged.levels != captions.levels:
                 raise UserError(f"{self.valid}: {judged.levels} captions a row; {self.data} has {captions.levels}")
-            return Captioned(captions, np.arange(len(captions)), judged, None)
+            return Captioned(captions, np.arange(len(captions)), judged, None, towers)
         apart = captions.of % HELD_OUT == HELD_OUT - 1
         if not apart.any():
             raise UserError(f"{self.data}: fewer than {HELD_OUT} pictures, so none can be held out; give valid=…")
         held = np.flatnonzero(apart)
-        return Captioned(captions, np.flatnonzero(~apart), captions.part(held), held)
+        return Captioned(captions, np.flatnonzero(~apart), captions.part(held), held, towers)
 
     def rows(self, data: Captioned) -> int:
         return len(data.learned)
@@ -181,10 +201,15 @@ class ImageText(Task[Captioned]):
             "captions": {"train": len(data.learned), "valid": len(data.judged)},
             "levels": data.captions.levels,
             "digest": digest(*data.captions.texts, *data.judged.texts),
+            "pictures": files_digest([*data.captions.pictures, *data.judged.pictures]),
+            # new projections are no fact of the data
+            "towers": weights_digest(data.towers if self.adapts else _encoders(data.towers)),
         }
 
     def build(self, data: Captioned | None = None) -> Adapted:
         config = self.configuration()
+        if data is not None and self.engine.micro_batch not in (None, self.engine.batch):
+            raise UserError("micro_batch: a caption is compared with all others of the batch; leave it out")
         if self.adapts:
             towers = open_towers(self.towers)
             self._require_fitting(towers)
@@ -202,8 +227,7 @@ class ImageText(Task[Captioned]):
     def ready(self, data: Captioned) -> None:
         """What frozen encoders say is computed once, before the training; encoders that learn read and look."""
         self.opened = data
-        towers = open_towers(self.towers) if self.adapts else two_towers(self.configuration())
-        towers = towers.to(self.world.device).eval()
+        towers = data.towers.to(self.world.device).eval()
         how = self.configuration() if self.adapts else Adaptation()
         inside = how.method not in ("none", "projection")
         reads = ("text" in how.towers and inside) or (how.method == "projection" and not towers.projects)
@@ -305,13 +329,18 @@ class ImageText(Task[Captioned]):
     def judge_towers(self, towers: Towers) -> dict[str, float]:
         judged, placed = self.opened.judged, self._placed(towers)
         lengths = 2 * placed.vectors.norm(dim=-1)
-        scores = {"order": order_of(placed.radii), "length_order": length_order(judged.chains)}
+        if not placed.radii.isfinite().all():
+            raise UserError("the towers give vectors that are not finite; lower lr, or give other towers")
+        scores: dict[str, float] = {}
+        if judged.levels > 1:
+            scores |= {"order": order_of(placed.radii), "length_order": length_order(judged.chains)}
         scores |= {"radius": float(lengths.mean()), "radius_spread": float(lengths.std())}
         if placed.alike is not None:
             match = torch.from_numpy(judged.of).to(placed.alike.device)
             scores["r1"], scores["r5"] = recall_at(placed.alike[:, -1], match, 1, 5)
-            found = hierarchy_retrieval(placed.alike, placed.radii, judged.of.tolist(), judged.chains)
-            scores |= {"precision": found.precision, "recall": found.recall}
+            if judged.levels > 1:
+                found = hierarchy_retrieval(placed.alike, placed.radii, judged.of.tolist(), judged.chains)
+                scores |= {"precision": found.precision, "recall": found.recall}
         if self.graded is not None:
             scores["hyperlex"] = self.graded.score(towers, placed.root)
         if self.named is not None:
@@ -404,7 +433,7 @@ def judge(
     task = ImageText(model=GIVEN, data=data, valid=data, towers=towers, **what)  # type: ignore[arg-type]
     task.world, task.quiet = World(device=torch.device(device)), quiet
     task.ready(task.open_data())
-    return task.judge_towers(open_towers(towers).to(device).eval())
+    return task.judge_towers(task.opened.towers)
 
 
 def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True) -> float:
@@ -475,6 +504,10 @@ class Named:
             return {"zero_shot": float((said == self.data.valid.labels).mean())}
         scores = hierarchy_scores(said, self.data.valid.labels, self.data.tree)
         return {"zero_shot": scores.fine, "tree_error": scores.tree_error}
+
+
+def _encoders(towers: Towers) -> nn.Module:
+    return nn.ModuleList([towers.encoder("text"), towers.encoder("image")])
 
 
 def _all(read: Callable[[dict[str, Tensor]], Tensor], given: Texts | Views) -> Tensor:

@@ -19,6 +19,7 @@ from horosphere.evaluate.pixels import count_answers, semantic_scores
 from horosphere.models.adapters import Adaptation
 from horosphere.models.cost_aggregation import OpenVocabularySegmenter, open_vocabulary_loss
 from horosphere.models.prompts import filled
+from horosphere.models.towers import weights_digest
 from horosphere.models.weights import begin_with
 from horosphere.optim import param_groups
 from horosphere.runs import Run
@@ -98,6 +99,9 @@ class OpenVocabulary(Masks):
         if len(set(self.unseen)) == len(classes):
             raise UserError("unseen: these are all classes, so there is nothing to learn from; leave some out")
         return [name for name in classes if name in self.unseen]
+
+    def facts(self, data: DenseData[Any]) -> dict[str, Any]:
+        return {**super().facts(data), "towers": weights_digest(open_towers(self.towers))}
 
     def build(self, data: DenseData[Any]) -> nn.Module:
         model = self.segmenter()

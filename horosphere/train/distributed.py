@@ -132,11 +132,13 @@ def shard(model: nn.Module, units: Sequence[nn.Module], world: World) -> None:
     users = Counter(p for unit in units for p in unit.parameters())
     # a dict: its order is the same in every process
     common = {p: None for p, count in users.items() if count > 1 or p in outside}
+    # a scalar cannot be sharded; one that is frozen need not be
+    scalars = {p for p in model.parameters() if not p.ndim and not p.requires_grad}
     for unit in units:
-        fully_shard(unit, mesh=mesh, ignored_params=set(common))
+        fully_shard(unit, mesh=mesh, ignored_params={*common, *scalars})
     # the root looks for its parameters outside the units only: for that moment it is handed those of several units
     model.add_module("_common", nn.ParameterList(common))
-    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False, ignored_params=scalars)
     del model._common
 
 

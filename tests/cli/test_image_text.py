@@ -113,10 +113,12 @@ def test_pixels_by_name(run, tmp_path):
         (("eval", "fewshot", CLIP, "--data", "few_shot/named.npz", "--methods", "lat"), "there is no such method here"),
         (("eval", "base-to-novel", CLIP, "--data", "few_shot/named.npz", "--shots", "1,2"), "takes one number"),
         (("eval", "runs/other", CLIP), "nothing goes behind a run"),
+        (("eval", "hierarcaps", CLIP, "--data", CAPTIONS, "--shots", "3"), "--shots: eval hierarcaps trains nothing"),
     ],
 )
 def test_mistakes_take_one_line(run, words, complaint, tmp_path):
-    out = () if words[:2] == ("adapt", "clip") and len(words) < 5 else ("--out", tmp_path / "out")
+    trains = words[1] in ("fewshot", "base-to-novel") or (words[0] == "adapt" and len(words) > 4)
+    out = ("--out", tmp_path / "out") if trains else ()
     code, _, err = run(*words, *out, *QUIET)
     assert code == 2
     assert complaint in err

@@ -43,9 +43,32 @@ def test_formats_agree_and_pictures_come_once(folder, kind, whole):
 
 
 def test_the_end_of_an_address_names_a_picture_and_nothing_leads_elsewhere(folder):
-    addresses = ["http://somewhere.example/x/a.jpg", "../../b.jpg", "images/a.jpg"]
-    data = read_captions(write(folder, ".csv", pictures=addresses, column="image_url"))
+    address = "http://somewhere.example/x/a.jpg"
+    data = read_captions(write(folder, ".csv", pictures=[address, "../../b.jpg", address], column="image_url"))
     assert {path.parent for path in data.pictures} == {folder / "images"}
+    for wrong in ("http://[x/1.png", "x" * 300 + ".png", "/etc/hostname", "x:a.jpg", "a.jpg#1"):
+        with pytest.raises(UserError, match="there is no picture"):
+            read_captions(write(folder, ".csv", pictures=[wrong, "b.jpg", "b.jpg"]))
+
+
+def test_two_names_do_not_become_one_picture(folder):
+    with pytest.raises(UserError, match=r"y/a\.jpg and x/a\.jpg are the same file"):
+        read_captions(write(folder, ".csv", pictures=["x/a.jpg", "y/a.jpg", "b.jpg"]))
+    (folder / "images" / "x").mkdir()
+    (folder / "images" / "x" / "a.jpg").touch()
+    data = read_captions(write(folder, ".csv", pictures=["x/a.jpg", "a.jpg", "b.jpg"]))
+    assert len(data.pictures) == 3
+
+
+def test_a_list_is_a_chain_and_other_values_are_named(folder):
+    rows = [{"captions": ["animal", "dog"], "image": "a.jpg"}, {"captions": "animal => cat", "image": "b.jpg"}]
+    (folder / "set.jsonl").write_text("\ufeff" + "\n".join(map(json.dumps, rows)))
+    assert read_captions(folder / "set.jsonl").chains == [("animal", "dog"), ("animal", "cat")]
+    for wrong in ("null", "7", '["a", 1]', '"\\ud800"', "[" * 200_000):
+        (folder / "set.jsonl").write_text(f'{{"captions": {wrong}, "image": "a.jpg"}}\n')
+        with pytest.raises(UserError) as error:
+            read_captions(folder / "set.jsonl")
+        assert "\n" not in str(error.value)
 
 
 def test_plain_captions_are_chains_of_one(folder):

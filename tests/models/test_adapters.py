@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
@@ -64,6 +65,8 @@ def test_an_adapter_begins_as_nothing_and_can_be_turned_off_kept_saved_and_merge
     size = (tmp_path / "adapter/adapter.safetensors").stat().st_size
     assert size < 4 * adapter.count() + 20_000
 
+    with adapter.disabled(), pytest.raises(UserError, match="the adapter is disabled, and would be lost"):
+        adapter.merge()
     merged = adapter.merge()
     assert_close(answers(merged), after, **close)
     assert {name for name, _ in merged.named_parameters()} == {name for name, _ in CLIPS[kind]().named_parameters()}
@@ -103,6 +106,31 @@ def test_a_second_adapter_and_a_foreign_one_are_refused(tmp_path):
         adapt(open_clip(), Adaptation("oft", block=8))
     with pytest.raises(UserError, match="block=5 does not divide the width 32"):
         adapt(huggingface_clip(), Adaptation("oft", block=5))
+
+
+def test_a_merged_adapter_says_so_and_a_broken_one_leaves_no_trace(tmp_path):
+    towers, adapter = made("transformers", "hyperclip")
+    adapter.save(tmp_path / "a")
+    adapter.merge()
+    for verb in (lambda: adapter.save(tmp_path / "b"), lambda: adapter.use("first"), adapter.disabled().__enter__):
+        with pytest.raises(UserError, match="the adapter is merged"):
+            verb()
+    weights = load_file(tmp_path / "a/adapter.safetensors")
+    save_file({name: t * float("nan") for name, t in weights.items()}, tmp_path / "a/adapter.safetensors")
+    with pytest.raises(UserError, match="weights that are not finite"):
+        load_adapter(towers, tmp_path / "a")
+    assert not any("parametrizations" in name for name, _ in towers.named_parameters())
+    for wrong in ({"method": "hypr"}, {"sides": "sound"}):
+        with pytest.raises(UserError, match="choose from"):
+            Adaptation(**wrong)
+
+
+@pytest.mark.parametrize("kind", CLIPS)
+def test_full_means_all_of_a_side(kind):
+    text, image = (made(kind, "full", side)[1].learned() for side in ("text", "image"))
+    assert not set(text) & set(image)
+    rest = {name for name, _ in CLIPS[kind]().named_parameters()} - set(text) - set(image)
+    assert rest == {"model.logit_scale"}
 
 
 def test_the_state_of_a_learner_is_what_learns():

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.models.towers import SpaceConfig, TwoTowers, load_towers, minilm
-from tests.models.tiny_clip import CLIPS, huggingface_clip, open_clip
+from tests.models.tiny_clip import CLIPS, Words, huggingface_clip, open_clip
 
 TEXTS = ["a cat", "a dog on a mat", ""]
 
@@ -48,6 +49,11 @@ def test_a_folder_without_a_model_or_a_tokenizer_is_named(tmp_path):
         load_towers(str(tmp_path))
     with pytest.raises(UserError, match="nowhere: no such folder; hf:nowhere would fetch"):
         load_towers("nowhere")
+    (tmp_path / "vocab.json").write_text("{}")
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(dict(list(weights.items())[:3]), tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match="of its weights are missing"):
+        load_towers(str(tmp_path))
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "vocab.json").write_text("{}")
     with pytest.raises(UserError, match="no CLIP of transformers"):
@@ -160,9 +166,11 @@ def test_features_are_computed_once_for_the_same_content(tmp_path, monkeypatch):
     import numpy as np
 
     from horosphere.data.images import ArrayPictures
+    from horosphere.models.adapters import Adaptation, adapt
     from horosphere.models.towers import image_features, text_features
 
     monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path))
+    old = Words.__call__
     towers, numbers = huggingface_clip(), np.array([1, 0])
     pictures = ArrayPictures(pixels(3, 40))
     first = image_features(towers, pictures, numbers), text_features(towers, TEXTS)
@@ -175,6 +183,21 @@ def test_features_are_computed_once_for_the_same_content(tmp_path, monkeypatch):
         with pytest.raises(TypeError):
             text_features(towers, TEXTS[:1])
     assert not torch.equal(image_features(towers, pictures, np.array([0, 1])), first[0])
+    adapter = adapt(towers, Adaptation("hyperclip", block=8))
+    for p in adapter.trainable():
+        p.data += 0.1
+    changed = text_features(towers, TEXTS)
+    assert not torch.allclose(changed, first[1], atol=1e-3)
+    with adapter.disabled():  # whether an adapter is on is not in its weights
+        assert_close(text_features(towers, TEXTS), first[1], rtol=1e-4, atol=1e-5)
+    adapter.merge()
+    assert_close(text_features(towers, TEXTS), changed, rtol=1e-4, atol=1e-5)
+    towers = huggingface_clip()
+    with monkeypatch.context() as patch:  # another tokenizer
+        patch.setattr(
+            type(towers.tokenizer), "__call__", lambda self, texts, **how: old(self, [t[::-1] for t in texts])
+        )
+        assert not torch.equal(text_features(towers, TEXTS), first[1])
     with torch.no_grad():
         next(towers.model.text_model.parameters()).add_(1)
     assert not torch.equal(text_features(towers, TEXTS), first[1])

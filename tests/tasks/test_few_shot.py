@@ -158,7 +158,7 @@ def test_the_parts_of_the_loss_are_logged(data, tmp_path):
         (["shots=20", "pool=8"], r"pool=8: shots=20 are drawn from it; make it larger"),
         (["template=a photo"], r"template=a photo: where does the name go\? Write {} there"),
         (["model=linear-probe", "protocol=base-to-novel"], "no answer for new classes; use protocol=all"),
-        (["towers=two"], "projections that were never trained; train them with the task image_text"),
+        (["towers=two"], "projections that were never trained; train them with"),
         (["towers=text:minilm"], "they have no image tower; give a CLIP, or a run of image_text"),
         (["towers=nowhere"], "nowhere"),
         (["model=coop", "template={} in a photo"], "no words before {} to begin with"),

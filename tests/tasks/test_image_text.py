@@ -1,11 +1,14 @@
 """Captions: two towers of any geometry, adaptation with before and after, and mistakes that are named."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from horosphere.errors import UserError
 from horosphere.models.towers import Towers, TwoTowers
@@ -15,6 +18,7 @@ from horosphere.study.compare import compare, examine, plan
 from horosphere.study.executors import Here
 from horosphere.tasks.image_text import ImageText, ImageTextOptions, judge, judge_words, open_towers
 from horosphere.train.recipe import Recipe
+from horosphere.train.training import evaluate
 from tests.models.tiny_clip import write_clip
 from tests.tasks.tiny import SHORT, run_tiny, write_captions
 
@@ -61,8 +65,6 @@ def test_an_adaptation_is_judged_before_and_after(adapted, folder):
 
 
 def test_the_run_holds_what_learned_and_gives_towers_that_have_it_merged(adapted, folder):
-    from safetensors.torch import load_file
-
     exported = load_file(adapted.folder / "model.safetensors")
     assert [tuple(t.shape) for t in exported.values()] == [(24, 32)]  # the text projection alone
     towers, plain = open_towers(str(adapted.folder)), open_towers(str(folder / "clip"))
@@ -166,7 +168,8 @@ def test_two_towers_of_ones_own_learn_in_any_geometry(folder, tmp_path, geometry
     [
         (("method=none",), "method=none: nothing would learn; choose projection"),
         (("template=a photo",), "where does the name go?"),
-        (("micro_batch=2", "objective=contrast"), "micro_batch: contrast compares a caption with all others"),
+        (("method=hyperclip", "sides=both"), "sides=both: objective=radial learns from texts; use sides=text"),
+        (("sides=image",), "sides=image: method=projection learns on the text side"),
         (("model=two-towers", "objective=radial", "method=none"), "method is a setting of"),
     ],
 )
@@ -174,6 +177,48 @@ def test_settings_that_do_not_go_together_are_named(folder, settings, complaint)
     with pytest.raises(UserError) as error:
         recipe(folder, *settings)
     assert complaint in str(error.value)
+
+
+def test_what_depends_on_the_batch_takes_no_part_of_it(folder, tmp_path):
+    with pytest.raises(UserError, match="micro_batch: a caption is compared with all others of the batch"):
+        run_tiny(recipe(folder, "micro_batch=2"), tmp_path / "run")
+    with pytest.raises(UserError, match="these are learned from; leave it out"):
+        recipe(folder, f"valid={folder / 'captions'}")
+
+
+def test_one_caption_a_picture_is_enough_for_contrast(folder, tmp_path):
+    flat = write_captions(tmp_path / "flat", levels=1)
+    run_tiny(recipe(folder, f"data={flat}", "objective=contrast"), tmp_path / "run")
+    scores = Run.open(tmp_path / "run").evaluations()[-1]
+    assert "r5" in scores
+    assert "order" not in scores
+    pytest.importorskip("matplotlib")
+    from horosphere.plots.image_text import adaptation_report
+
+    assert "R@5 went from" in adaptation_report(Run.open(tmp_path / "run")).html()
+
+
+def test_towers_without_trained_weights_are_refused(folder, tmp_path):
+    for untrained in ("two", "open_clip:ViT-B-32"):
+        with pytest.raises(UserError, match="never trained"):
+            run_tiny(recipe(folder, f"towers={untrained}"), tmp_path / "run")
+
+
+def test_towers_or_pictures_that_changed_are_noticed(folder, tmp_path):
+    clip = Path(shutil.copytree(folder / "clip", tmp_path / "clip"))
+    captions = Path(shutil.copytree(folder / "captions", tmp_path / "captions"))
+    run_tiny(recipe(folder, f"towers={clip}", f"data={captions}"), tmp_path / "run")
+    run, picture = Run.open(tmp_path / "run"), captions / "images" / "0.png"
+    evaluate(run, device="cpu")
+    before = picture.read_bytes()
+    Image.new("RGB", (40, 32), "white").save(picture)
+    with pytest.raises(UserError, match=r"has changed since .* \(pictures\)"):
+        evaluate(run, device="cpu")
+    picture.write_bytes(before)
+    weights = load_file(clip / "model.safetensors")
+    save_file({name: t + 0.01 for name, t in weights.items()}, clip / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"has changed since .* \(towers\)"):
+        evaluate(run, device="cpu")
 
 
 def test_captions_that_cannot_be_used_are_named(folder, tmp_path):

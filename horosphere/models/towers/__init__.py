@@ -2,7 +2,7 @@
 
 from horosphere.models.towers.base import Towers, frozen
 from horosphere.models.towers.clip import HuggingFaceClip, OpenClip, huggingface_clip, open_clip
-from horosphere.models.towers.features import Texts, Views, image_features, text_features
+from horosphere.models.towers.features import Texts, Views, image_features, text_features, weights_digest
 from horosphere.models.towers.space import Space, SpaceConfig
 from horosphere.models.towers.two import (
     MeanPooled,
@@ -39,6 +39,7 @@ __all__ = [
     "text_encoder",
     "text_features",
     "two_towers",
+    "weights_digest",
 ]
 
 KINDS = "two, text:minilm, text:FOLDER, open_clip:NAME[:WEIGHTS], the folder of a CLIP, hf:NAME"

@@ -68,6 +68,10 @@ class Towers(nn.Module):
         """All that features of a side depend on."""
         return self
 
+    def parameters_of(self, side: str) -> Iterator[nn.Parameter]:
+        """All weights of a side, its projection included."""
+        raise NotImplementedError
+
     def projections(self) -> Iterator[nn.Parameter]:
         """Of the text tower's last layer, into the common space."""
         raise UserError(f"{type(self).__name__}: its text tower has no projection; use method=full")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,10 @@ class HuggingFaceClip(Clip):
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.vision_model
 
+    def parameters_of(self, side: str) -> Iterator[nn.Parameter]:
+        projection = self.model.text_projection if side == "text" else self.model.visual_projection
+        return chain((self.text_tower if side == "text" else self.image_tower).parameters(), projection.parameters())
+
     def projections(self) -> Iterator[nn.Parameter]:
         return self.model.text_projection.parameters()
 
@@ -89,6 +95,12 @@ class OpenClip(Clip):
     @property
     def image_tower(self) -> nn.Module:  # type: ignore[override]
         return self.model.visual
+
+    def parameters_of(self, side: str) -> Iterator[nn.Parameter]:
+        """The text side may lie open in the model: all that is neither the picture's nor the scale of logits."""
+        seen = {id(p) for p in self.model.visual.parameters()}
+        rest = (p for name, p in self.model.named_parameters() if id(p) not in seen and "logit" not in name)
+        return self.model.visual.parameters() if side == "image" else rest
 
     def projections(self) -> Iterator[nn.Parameter]:
         words = self.model if hasattr(self.model, "text_projection") else self.model.text
@@ -129,7 +141,10 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
         raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
         with hushed():
-            model = CLIPModel.from_pretrained(name, use_safetensors=True, **local)
+            asked: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, **local}
+            model, loaded = CLIPModel.from_pretrained(name, **asked)
+        if loaded["missing_keys"] or loaded["mismatched_keys"]:  # transformers would make up the rest
+            raise ValueError(f"{len(loaded['missing_keys'])} of its weights are missing")
         tokenizer = AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError) as error:
         how = "give a folder that save_pretrained wrote, or hf:NAME"
@@ -148,7 +163,7 @@ def _pixels(name: str, local: bool) -> tuple[Channels, Channels]:
     try:
         given = json.loads(Path(file).read_text(encoding="utf-8"))
         mean, std = (tuple(float(x) for x in given[key]) for key in ("image_mean", "image_std"))
-        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+        if len(mean) != 3 or len(std) != 3 or not all(map(isfinite, mean + std)) or min(std) <= 0:
             raise ValueError("mean and deviation are three numbers each")
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{name}: {PIXELS} is damaged ({one_line(error)}); mend it, or remove it") from error
@@ -163,8 +178,11 @@ def open_clip(source: str) -> OpenClip:
     name, _, weights = source.partition(":")
     if name not in library.list_models():
         raise UserError(f"{name}: open_clip has no such model; see open_clip.list_models()")
-    if weights and Path(weights).suffix and Path(weights).suffix != ".safetensors":
+    file = bool(weights) and (Path(weights).exists() or bool(Path(weights).suffix))
+    if file and Path(weights).suffix != ".safetensors":
         raise UserError(f"{weights}: weights are read from .safetensors only, which hold no code")
+    if (not weights or file) and library.get_model_config(name)["text_cfg"].get("hf_tokenizer_name"):
+        raise UserError(f"{source}: its tokenizer is fetched from the hub; name published weights, {name}:NAME")
     try:
         model = library.create_model(name, pretrained=weights or None)
     except (OSError, ValueError, RuntimeError) as error:

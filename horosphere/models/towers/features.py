@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +31,21 @@ MIDDLE = partial(whole_box, 1.0)  # the largest square in the middle of a pictur
 def text_features(towers: Towers, texts: Sequence[str], quiet: bool = True) -> Tensor:
     """N texts -> (N, text width), on the CPU"""
 
+    if not texts:
+        raise UserError("there are no texts to read; give some")
+    parts = [towers.tokens(list(texts[i : i + TEXTS])) for i in range(0, len(texts), TEXTS)]
+
     def compute(update: Callable[[int, str], None]) -> list[Tensor]:
-        rows = []
-        for start in range(0, len(texts), TEXTS):
-            tokens = towers.tokens(list(texts[start : start + TEXTS]))
+        rows: list[Tensor] = []
+        for tokens in parts:
             rows.append(towers.text_features({name: t.to(_device(towers)) for name, t in tokens.items()}).float().cpu())
-            update(start + len(rows[-1]), "")
+            update(sum(map(len, rows)), "")
         return rows
 
-    known_by = digest("text", weights_digest(towers.encoder("text")), *texts)
+    encoder = towers.encoder("text")
+    # tokens, not texts: another tokenizer reads something else
+    read = [t.numpy().tobytes() for tokens in parts for t in tokens.values()]
+    known_by = "" if _adapted(encoder) else digest("text", weights_digest(encoder), *read)
     return _kept(known_by, "reading texts", len(texts), compute, quiet)
 
 
@@ -57,7 +64,8 @@ def image_features(towers: Towers, pictures: Pictures, numbers: np.ndarray, quie
         return rows
 
     how = f"{towers.size} {towers.mean} {towers.std}"
-    known_by = digest("image", weights_digest(towers.encoder("image")), how, pictures.digest(numbers))
+    encoder = towers.encoder("image")
+    known_by = "" if _adapted(encoder) else digest("image", weights_digest(encoder), how, pictures.digest(numbers))
     return _kept(known_by, "looking at pictures", len(numbers), compute, quiet)
 
 
@@ -109,12 +117,21 @@ class Views:
 
 
 def weights_digest(module: nn.Module) -> str:
-    """What a network is known by: names and values of its weights."""
-    known = hashlib.sha256()
+    """What a network is known by: its layers, its configurations, names and values of its weights."""
+    known = hashlib.sha256(str(module).encode())
+    for part in module.modules():
+        config: Any = getattr(part, "config", None)
+        if hasattr(config, "to_json_string"):
+            known.update(config.to_json_string().encode())
     for name, t in module.state_dict().items():
         known.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
         known.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return known.hexdigest()
+
+
+def _adapted(module: nn.Module) -> bool:
+    """An adapter can be on or off, which its weights do not say: then nothing is kept."""
+    return any("parametrizations" in name or "base_layer" in name for name, _ in module.named_parameters())
 
 
 def _device(towers: Towers) -> torch.device:
@@ -122,8 +139,9 @@ def _device(towers: Towers) -> torch.device:
 
 
 def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Tensor]], quiet: bool) -> Tensor:
+    """known_by: empty where nothing may be kept."""
     file = cache_folder() / "features" / f"{known_by}.safetensors"
-    if file.is_file():
+    if known_by and file.is_file():
         try:
             found = load_file(file)["features"]
             if len(found) == count:
@@ -132,7 +150,8 @@ def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Ten
             pass
     with progress(title, count, quiet) as update, torch.no_grad():
         made = torch.cat(compute(update))
-    _write(file, made)
+    if known_by:
+        _write(file, made)
     return made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class TwoTowers(Towers):
         if image is not None:
             self.image_projection = nn.Linear(image_width, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+        self.logit_scale = nn.Parameter(torch.tensor([math.log(START_SCALE)]))  # of one axis: scalars cannot be sharded
 
     @property
     def sees(self) -> bool:  # type: ignore[override]
@@ -87,6 +88,10 @@ class TwoTowers(Towers):
 
     def encoder(self, side: str) -> nn.Module:
         return self.text_tower if side == "text" else self.image_tower
+
+    def parameters_of(self, side: str) -> Iterator[nn.Parameter]:
+        projection = self.text_projection if side == "text" else self.image_projection
+        return chain(self.encoder(side).parameters(), projection.parameters())
 
     def projections(self) -> Iterator[nn.Parameter]:
         return self.text_projection.parameters()
@@ -226,9 +231,14 @@ def _mean_pooled(folder: Path) -> MeanPooled:
     from transformers import AutoModel, AutoTokenizer
 
     local = {"local_files_only": True}
+    asked: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, **local}
     try:
         with hushed():
-            model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
+            model, loaded = AutoModel.from_pretrained(folder, **asked)
+        # a pooler is not used; of all else transformers would make up what is missing
+        missing = [name for name in loaded["missing_keys"] if not name.startswith("pooler")]
+        if missing or not hasattr(model.config, "hidden_size"):
+            raise ValueError(f"{len(missing)} of its weights are missing" if missing else "it is no encoder of texts")
         return frozen(MeanPooled(model, AutoTokenizer.from_pretrained(folder, **local)))
     except (OSError, ValueError) as error:
         how = "give a folder that save_pretrained wrote"
