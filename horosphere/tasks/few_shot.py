@@ -73,6 +73,7 @@ class FewShot(Task[FewShotData]):
 
     kind = "few_shot"
     unit = "images"
+    alone = "few pictures are learned from in seconds, by one process"
     metrics = (
         Metric("accuracy", "accuracy", 4, "high", "judged"),
         Metric(f"{ZERO}accuracy", "zero-shot", 4, "high"),

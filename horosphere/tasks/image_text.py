@@ -127,6 +127,7 @@ class ImageText(Task[Captioned]):
     kind = "image_text"
     unit = "captions"
     options = ImageTextOptions
+    alone = "captions are compared with all others of their batch, so one process trains on them"
     then = "horosphere adapt clip --method radial towers={run} data=CAPTIONS"
     metrics = (
         Metric("r5", "R@5", 3, "high", "judged"),

@@ -51,6 +51,7 @@ class Task(Generic[Data]):
     options: ClassVar[type[CompareOptions]] = CompareOptions  # of `horosphere compare`
     then: ClassVar[str] = ""  # what to do next with a {run}
     mark: ClassVar[str] = WEIGHTS  # the last file of an export: where it is, all are
+    alone: ClassVar[str] = ""  # why one process trains it; "": several may
     measures_before = False  # scores are taken before the first step too
     no_settings: ClassVar[frozenset[str]] = frozenset({"config"})
 

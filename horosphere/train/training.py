@@ -22,6 +22,8 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
     recipe.check()
     task, folder = recipe.task, place.folder
     with world(device) as here, ExitStack() as held:
+        if here.size > 1 and task.alone:
+            raise UserError(f"{task.alone}; start it without torchrun")
         here.from_main(lambda: runs.require_place(folder, place.resume, place.overwrite) and None)
         task.world, task.quiet = here, place.quiet or not here.is_main
         data = here.main_first(task.open_data)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from horosphere.runs import Run
 from horosphere.study.compare import compare, examine, plan
 from horosphere.study.executors import Here
 from horosphere.tasks.image_text import ImageText, ImageTextOptions, judge, judge_words, open_towers
+from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import evaluate
 from tests.models.tiny_clip import write_clip
@@ -184,6 +186,12 @@ def test_what_depends_on_the_batch_takes_no_part_of_it(folder, tmp_path):
         run_tiny(recipe(folder, "micro_batch=2"), tmp_path / "run")
     with pytest.raises(UserError, match="these are learned from; leave it out"):
         recipe(folder, f"valid={folder / 'captions'}")
+
+
+def test_one_process_trains_on_captions(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("horosphere.train.training.world", lambda device: nullcontext(World(size=2)))
+    with pytest.raises(UserError, match="so one process trains on them; start it without torchrun"):
+        run_tiny(recipe(folder), tmp_path / "run")
 
 
 def test_one_caption_a_picture_is_enough_for_contrast(folder, tmp_path):
