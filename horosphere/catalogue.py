@@ -353,7 +353,7 @@ COMPARISONS = (
     ),
     Comparison(
         "open-vocabulary",
-        "towers",
+        "method",
         (
             Entrant("HyperCLIP", "open-vocabulary", ("method=hyperclip", "sides=text")),
             Entrant("frozen", "open-vocabulary", ("method=none", "sides=text"), ablation_of="HyperCLIP"),

@@ -128,7 +128,6 @@ class ImageText(Task[Captioned]):
     unit = "captions"
     options = ImageTextOptions
     alone = "captions are compared with all others of their batch, so one process trains on them"
-    then = "horosphere adapt clip --method radial towers={run} data=CAPTIONS"
     metrics = (
         Metric("r5", "R@5", 3, "high", "judged"),
         Metric("order", "τ_d", 3, "high", "judged"),
@@ -171,6 +170,10 @@ class ImageText(Task[Captioned]):
     @property
     def adapts(self) -> bool:
         return self.model == GIVEN
+
+    @property
+    def then(self) -> str:  # type: ignore[override]
+        return "" if self.adapts else "horosphere adapt clip --method radial towers={run} data=CAPTIONS"
 
     @property
     def measures_before(self) -> bool:  # type: ignore[override]
