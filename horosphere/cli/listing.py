@@ -11,6 +11,8 @@ from horosphere.described import Setting, describe
 from horosphere.errors import UserError, choices
 from horosphere.recipes import read_recipe, recipe_names
 
+LONGEST = 32  # characters of a value in a list of settings
+
 
 def add(commands: Any) -> None:
     summary = "what there is: tasks, models, recipes, settings"
@@ -86,4 +88,7 @@ def _recipe(name: str) -> None:
 
 
 def _settings(title: str, known: Mapping[str, Setting], given: Mapping[str, Any]) -> None:
-    table([title, "value", "what it is"], [[s.name, s.value(given), s.help] for s in known.values()])
+    values = {s.name: s.value(given) for s in known.values()}
+    # one long value would move all that is said beside them out of sight
+    cut = {name: value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…" for name, value in values.items()}
+    table([title, "value", "what it is"], [[s.name, cut[s.name], s.help] for s in known.values()])

@@ -30,7 +30,9 @@ def add_study(report: Report, results: Results, seen: Any = None, drawer: str = 
     report.table(heads, cells, highlight=results.best(), caption=f"{over}; time is of one training.")
     learned = [row for row in results.rows if not row.entrant.baseline]
     if all(len(row.curve) > 2 for row in learned):  # the first point and the last make no curve
-        curves = {row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of * row.entrant.flat) for row in learned}
+        curves = {
+            row.name: Curve(row.curve, row.entrant.flat, row.entrant.twin_of * row.entrant.flat) for row in learned
+        }
         caption = "Means over seeds." if results.seeds > 1 else ""
         dashed = " Dashed: flat space." if any(curve.flat for curve in curves.values()) else ""
         figure = draw_curves(curves, f"{results.unit} learned from", results.curve_of)
