@@ -138,6 +138,7 @@ class ImageText(Task[Captioned]):
         Metric("precision", "precision", 3, "high", "detail"),
         Metric("recall", "recall", 3, "high", "detail"),
         Metric("tree_error", "tree error", 3, "low", "detail"),
+        Metric("ancestor", "shared ancestor", 3, "low", "detail", "its mean height, of mistakes"),
         Metric("radius", "radius 2|z|", 2, "high", "detail"),
         Metric("radius_spread", "spread of radii", 2, "low", "detail"),
     )
@@ -507,7 +508,7 @@ class Named:
         if self.data.tree is None:
             return {"zero_shot": float((said == self.data.valid.labels).mean())}
         scores = hierarchy_scores(said, self.data.valid.labels, self.data.tree)
-        return {"zero_shot": scores.fine, "tree_error": scores.tree_error}
+        return {"zero_shot": scores.fine, "tree_error": scores.tree_error, "ancestor": scores.ancestor}
 
 
 def _encoders(towers: Towers) -> nn.Module:

@@ -262,3 +262,10 @@ def test_pictures_with_classes_are_named_without_training(folder, tmp_path):
             Image.new("RGB", (32, 32), colour).save(tmp_path / "set" / name / f"{number}.png")
     scores = judge(str(folder / "clip"), str(folder / "captions"), classes=str(tmp_path / "set"))
     assert scores["zero_shot"] in (0.0, 0.5, 1.0)  # both pictures of a class look alike
+    assert "tree_error" not in scores
+    for group, name in (("warm", "red"), ("cold", "blue")):
+        shutil.copytree(tmp_path / "set" / name, tmp_path / "tree" / group / name)
+    scores = judge(str(folder / "clip"), str(folder / "captions"), classes=str(tmp_path / "tree"))
+    wrong = 1 - scores["zero_shot"]
+    assert scores["tree_error"] == 4 * wrong  # up two edges and down two
+    assert scores["ancestor"] == (2 if wrong else 0)
