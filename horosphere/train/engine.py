@@ -137,8 +137,8 @@ def _require_same_steps(before: About, about: About, done: int, folder: Path) ->
     if rates[0] != rates[1]:
         raise UserError(
             f"steps {old['steps']} -> {new['steps']}: the learning rates of the {done:,} steps taken would have been "
-            f"others. Start a new run with start={folder}; or train with schedule=constant, and warmup=N as a number of "
-            f"steps: that can be prolonged"
+            f"others. Start a new run with start={folder}; or train with schedule=constant, and warmup=N as a number "
+            f"of steps: that can be prolonged"
         )
 
 
