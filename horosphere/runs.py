@@ -76,16 +76,11 @@ class Run:
         return resolve(known[self.about.task].build).load(self)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Of metrics.jsonl; one that is just being written is left out."""
+        """Of metrics.jsonl. One that is just being written is left out, and one that a crash tore."""
         path = self.folder / METRICS
-        try:
-            text = path.read_text(encoding="utf-8") if path.is_file() else ""
-            lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-            if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):
-                raise ValueError("a line of it has no step")
-            return lines
-        except ValueError as error:
-            raise UserError(f"{path}: a damaged file ({one_line(error)}); train the model again") from error
+        content = path.read_bytes() if path.is_file() else b""
+        lines = [_line(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+        return [line for line in lines if line is not None]
 
     def evaluations(self) -> list[dict[str, float]]:
         """{"step": …, "top1": …} of each evaluation."""
@@ -131,8 +126,24 @@ def begin(folder: Path, about: About, step: int, resume: bool) -> None:
 
 
 def append(folder: Path, line: dict[str, Any]) -> None:
-    with (folder / METRICS).open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(line) + "\n")
+    """On the disk when this returns. A line that a crash tore before it is ended first."""
+    with (folder / METRICS).open("a+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - 1))
+        torn = size and stream.read(1) != b"\n"
+        stream.write(b"\n" * bool(torn) + json.dumps(line).encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _line(text: bytes) -> dict[str, Any] | None:
+    """A line of metrics; None where it is none."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(line, dict) and isinstance(line.get("step"), int) and not isinstance(line.get("step"), bool)
+    return line if sound else None
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -131,10 +131,17 @@ HARM = (b"{\n", b"\n", b"\xff\xfe\n", b'{"step": 1}{"step": 2}\n', b"\0\0\0\n", 
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_line_that_is_damaged_is_named(logged, harm):
-    with (logged / "metrics.jsonl").open("ab") as stream:
-        stream.write(harm)
-    refused(Run.open(logged).lines, str(logged / "metrics.jsonl"), "a damaged file")
+def test_a_line_that_a_crash_tore_is_left_out_and_the_run_goes_on(logged, harm):
+    file = logged / "metrics.jsonl"
+    whole = file.read_bytes()
+    first = whole.index(b"\n") + 1
+    for content in (whole + harm, harm + whole, whole[:first] + harm + whole[first:], whole + harm.rstrip(b"\n")):
+        file.write_bytes(content)
+        assert Run.open(logged).lines() == LINES
+        runs.append(logged, {"step": 9})
+        assert Run.open(logged).lines() == [*LINES, {"step": 9}]  # not glued to what was torn
+    runs.begin(logged, ABOUT, step=2, resume=True)
+    assert Run.open(logged).lines() == LINES[:3]
 
 
 def test_without_lines_nothing_is_done(folder, tmp_path):

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from horosphere.data.images import COLOURS, EXTENSIONS, HELD_OUT, VALID
+from horosphere.data.decode import EXTENSIONS, open_picture
+from horosphere.data.images import COLOURS, HELD_OUT, VALID
 from horosphere.errors import UserError, one_line
-from horosphere.extras import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -436,12 +436,7 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
 
 
 def _decoded(file: Path, what: str) -> Image:
-    require("pillow")
-    from PIL import Image
-
     try:
-        with Image.open(file) as picture:
-            picture.load()
-            return picture.copy()
+        return open_picture(file)
     except Exception as error:  # what decoders raise for a broken file is anyone's guess
         raise UserError(f"{file}: no readable {what} ({one_line(error)}); repair or remove it") from error

@@ -6,7 +6,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.classes import ClassTree
+from horosphere.data.decode import EXTENSIONS, open_picture
 from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
@@ -28,7 +29,6 @@ from horosphere.files import digest
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 COLOURS = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # modes of Pillow that are RGB without loss, or grey
 VALID = ("val", "valid", "validation", "test")  # names of the held-out part, as a folder or a split
 HELD_OUT = 10  # where nothing is held out, every tenth picture of a class is
@@ -359,9 +359,7 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
     files: list[Path] = []
     labels: list[int] = []
     classes: list[str] = []
-    for folder, inside, names in sorted(
-        (Path(folder), inside, names) for folder, inside, names in os.walk(root, followlinks=True)
-    ):
+    for folder, inside, names in sorted(_folders_below(root)):
         name = folder.relative_to(root).as_posix()
         shown = [part for part in inside if not part.startswith(".")]
         if any(part.startswith(".") for part in folder.relative_to(root).parts):
@@ -390,12 +388,19 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
     ), classes
 
 
-def _read(files: Sequence[Path], number: int) -> Image:
-    from PIL import Image
+def _folders_below(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """(folder, folders in it, files in it). Links are followed, but not to a folder around them: that has no end."""
+    for path, inside, names in os.walk(root, followlinks=True):
+        folder = Path(path)
+        around = {folder.resolve(), *folder.resolve().parents}
+        for name in inside:
+            if (folder / name).is_symlink() and (folder / name).resolve() in around:
+                raise UserError(f"{folder / name}: a link to a folder around it; remove it")
+        yield folder, inside, names
 
-    picture = Image.open(files[number])
-    picture.load()
-    return picture
+
+def _read(files: Sequence[Path], number: int) -> Image:
+    return open_picture(files[number])
 
 
 def _tree_of(classes: Sequence[str]) -> ClassTree | None:
