@@ -1,5 +1,6 @@
 """The recipes of the package: each is whole, and says nothing twice or in vain."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -65,3 +66,30 @@ def test_a_recipe_says_how_long_it_trains_and_an_override_takes_the_other_length
     assert (engine.steps, engine.epochs) == (7, None)
     engine = Recipe.read(name, ["data=somewhere", "epochs=2"]).engine
     assert (engine.steps, engine.epochs) == (0, 2)
+
+
+# -- what should not get in -------------------------------------------------------------------------------------------
+
+
+def bomb():
+    rows = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise("abcdefghij")]
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (bomb(), r"it has an alias, \*a: write out what it stands for"),
+        ("a: " + "[" * 100_000, "not YAML"),
+        ("a: 2001-99-99", "not YAML"),
+        ("a: !!python/object/apply:os.system [ls]", "not YAML"),
+        ("a: x\n" * 300_000, "are no recipe; give one of at most"),
+    ],
+)
+def test_files_that_would_explode_are_refused_in_one_line(tmp_path, text, said):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(UserError, match=said) as error:
+        read_recipe(str(tmp_path / "r.yaml"))
+    assert len(str(error.value)) < 500
+    assert "\n" not in str(error.value)

@@ -13,6 +13,7 @@ from horosphere.errors import UserError, choices, one_line
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
+LARGEST = 10**6  # bytes of a recipe
 BASE = "base"  # the key that names the recipe a recipe builds on
 LENGTHS = {"steps", "epochs"}  # who gives one takes the other back
 
@@ -88,11 +89,26 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
         raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
     if not path.is_file():
         return next(plugin.recipes[name] for plugin in plugins() if name in plugin.recipes), name
+    if path.stat().st_size > LARGEST:
+        raise UserError(f"{path}: {path.stat().st_size:,} bytes are no recipe; give one of at most {LARGEST:,}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), _plain_loader())
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not YAML ({one_line(error)}); mend it") from error
     return {} if content is None else content, str(path)
+
+
+def _plain_loader() -> Any:
+    """YAML without aliases: nine lines of them can stand for a billion values."""
+    import yaml
+
+    class Plain(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError(f"it has an alias, *{self.peek_event().anchor}: write out what it stands for")
+            return super().compose_node(parent, index)
+
+    return Plain
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
