@@ -7,6 +7,7 @@ Tensors are stored whole, whatever the number of processes that share them. Only
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -24,6 +25,7 @@ from horosphere.train.distributed import World, reshard, spread, whole
 
 FILE_BYTES = 2 * 10**9  # a file holds no more, unless a single tensor does; also the most memory that writing takes
 STATE = "state.json"
+FILE = re.compile(r"(model|optimizer)-\d{5}-of-\d{5}\.safetensors")  # nothing that leads elsewhere
 
 
 def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, notes: dict[str, Any]) -> Path:
@@ -64,8 +66,10 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
         files = {path / name: (about["bytes"], about["sha256"]) for name, about in state["files"].items()}
+        if strange := [name for name in state["files"] if not FILE.fullmatch(name)]:
+            raise ValueError(f"{strange[0]!r} is no file of a checkpoint")
         state["step"] + 1
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path / STATE, error) from error
     for file, (size, digest) in files.items():
         if not file.is_file():

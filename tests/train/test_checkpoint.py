@@ -170,13 +170,20 @@ def replace(path, content):
     (path.parent / "state.json").write_text(json.dumps(state))
 
 
+def listed(state, name):
+    """Another file in the list of state.json."""
+    content = json.loads(state.read_text())
+    content["files"][name] = next(iter(content["files"].values()))
+    state.write_text(json.dumps(content))
+
+
 DAMAGE = [
     *[
         (f"{kind}-00001-of-00001.safetensors", harm)
         for kind in ("model", "optimizer")
         for harm in ("empty", "half", "flip", "gone", "lie")
     ],
-    *[("state.json", harm) for harm in ("empty", "half", "gone", "list", "keys")],
+    *[("state.json", harm) for harm in ("empty", "half", "gone", "list", "keys", "elsewhere", "deep")],
 ]
 
 
@@ -192,6 +199,8 @@ def test_damage_is_named_and_nothing_is_loaded(saved, tmp_path, file, harm):
         "lie": lambda: replace(target, b"\xff" * 64),
         "list": lambda: target.write_text("[]"),
         "keys": lambda: target.write_text('{"files": {"a": 1}}'),
+        "elsewhere": lambda: listed(target, "../../stolen.safetensors"),
+        "deep": lambda: target.write_text("[" * 200_000),
     }[harm]()
     other, again = made(seed=1, steps=1)
     before = bits(other, again)
