@@ -333,7 +333,7 @@ COMPARISONS = (
             Entrant("full", "adapt-full", ("method=full",)),
         ),
     ),
-    # each at the rate that was best on pictures of their own
+    # rates chosen on pictures that no table judges by; twins have the same
     Comparison(
         "few-shot",
         "method",

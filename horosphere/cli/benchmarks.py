@@ -3,12 +3,16 @@
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from horosphere import catalogue
 from horosphere.cli.common import choose_device, choose_executor, settings_of, table
 from horosphere.described import Setting, describe
 from horosphere.errors import UserError
 from horosphere.recipes import read_recipe
+
+if TYPE_CHECKING:
+    from horosphere.study.few_shot import FewShotStudy
 
 SEGMENTS = "open-vocabulary"  # the recipe
 
@@ -40,12 +44,12 @@ def hyperlex(args: argparse.Namespace) -> None:
 
 
 def fewshot(args: argparse.Namespace) -> None:
-    shots = [_shots(word) for word in args.shots] if args.shots else []
-    _print(_study(args).by_shots(*([shots] if shots else [])).lines(), args)
+    study, shots = _study(args), [_shots(word) for word in args.shots or ()]
+    _print((study.by_shots(shots) if shots else study.by_shots()).lines(), args)
 
 
 def base_to_novel(args: argparse.Namespace) -> None:
-    shots = [_shots(word) for word in args.shots] if args.shots else []
+    shots = [_shots(word) for word in args.shots or ()]
     if len(shots) > 1:
         raise UserError(f"--shots {','.join(args.shots)}: base-to-novel takes one number")
     _print(_study(args).base_to_novel(*shots).lines(), args)
@@ -54,25 +58,20 @@ def base_to_novel(args: argparse.Namespace) -> None:
 def ovseg(args: argparse.Namespace) -> None:
     """Pixels by name: what cosines of the towers say and, of a run of open_vocabulary, what it learned."""
     from horosphere.runs import RUN, Run
-    from horosphere.tasks.open_vocabulary import OpenVocabulary, judge_cosines
+    from horosphere.tasks.open_vocabulary import COSINES, OpenVocabulary, judge_run, judge_towers
     from horosphere.train.recipe import Recipe
-    from horosphere.train.training import evaluate
 
     _refuse_study(args)
-    device, columns = choose_device(args.device), {}
+    device, towers = choose_device(args.device), args.towers
     settings = _settings(args, catalogue.known_settings(read_recipe(SEGMENTS)))
-    towers = args.towers
     if (Path(towers) / RUN).is_file() and (run := Run.open(towers)).about.task == OpenVocabulary.kind:
         if settings:
             raise UserError(f"{settings[0]}: {towers} has settings of its own; leave it out")
-        columns["trained"] = evaluate(run, args.data, device, args.quiet)
-        asked = {**run.about.recipe["task"], **({"valid": args.data} if args.data else {})}
-        how = ("data", "valid", "towers", "names", "unseen", "ignore", "size", "template")
-        settings = [f"{name}={_written(asked[name])}" for name in how]
+        columns = judge_run(run, args.data, device, args.quiet)
     else:
-        settings = [f"data={_data(args, 'pictures with masks')}", f"towers={towers}", *settings]
-    columns["cosines alone"] = judge_cosines(Recipe.read(SEGMENTS, settings), device, args.quiet)
-    shown = [metric for metric in OpenVocabulary.metrics if metric.name in columns["cosines alone"]]
+        asked = [f"data={_data(args, 'pictures with masks')}", f"towers={towers}", *settings]
+        columns = judge_towers(Recipe.read(SEGMENTS, asked), device, args.quiet)
+    shown = [metric for metric in OpenVocabulary.metrics if metric.name in columns[COSINES]]
     table(["", *columns], [[m.title, *(m.show(scores[m.name]) for scores in columns.values())] for m in shown])
 
 
@@ -85,7 +84,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str]] = {
 }
 
 
-def _study(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _study(args: argparse.Namespace) -> "FewShotStudy":
     from horosphere.study.few_shot import RECIPE, FewShotStudy
 
     out = Path(args.out or Path("runs") / args.what)
@@ -124,11 +123,6 @@ def _settings(args: argparse.Namespace, known: Mapping[str, Setting]) -> list[st
             takes = f"it takes {', '.join(f'{one}=…' for one in known)}" if known else "it takes none"
             raise UserError(f"{name}=…: eval {args.what} has no such setting; {takes}")
     return said
-
-
-def _written(value: object) -> str:
-    """A setting of a run, as people write it."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else "none" if value is None else str(value)
 
 
 def _learned_from(towers: str, data: str) -> bool:

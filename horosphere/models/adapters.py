@@ -1,11 +1,12 @@
-"""What of a pair of towers learns: its text projection, adapters on its attention, or all of it. One face for all.
+"""What of a pair of towers learns: its text projection, adapters on its attention, or all of it.
 
-adapter = adapt(towers, Adaptation("hyperclip", block=32))   # the towers are frozen but for the adapter
-adapter.trainable(), adapter.count()                         # what to train
-with adapter.disabled(): ...                                 # the towers as they were
-adapter.keep("birds"); adapter.use("birds")                  # several adaptations of the same towers
-adapter.save("folder"); load_adapter(towers, "folder")       # the adapter alone
-adapter.merge()                                              # into the weights: no cost at inference
+All ways have one face:
+    adapter = adapt(towers, Adaptation("hyperclip", block=32))   # the towers are frozen but for the adapter
+    adapter.trainable(), adapter.count()                         # what to train
+    with adapter.disabled(): ...                                 # the towers as they were
+    adapter.keep("birds"); adapter.use("birds")                  # several adaptations of the same towers
+    adapter.save("folder"); load_adapter(towers, "folder")       # the adapter alone
+    adapter.merge()                                              # into the weights: no cost at inference
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from torch import Tensor, nn
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import new_folder
-from horosphere.models.towers import Towers
-from horosphere.settings import Count, build
+from horosphere.models.towers import Towers, has_adapter
+from horosphere.settings import Count, build, convert, settings_of
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
-METHODS, SIDES = ("none", "projection", "hyperclip", "lora", "oft", "full"), ("text", "image", "both")
 SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projections that have weights of their own
 
 
@@ -43,9 +43,8 @@ class Adaptation:
     shared: bool = False  # of hyperclip: one block a projection for all of its channels
 
     def __post_init__(self) -> None:
-        for name, allowed in (("method", METHODS), ("sides", SIDES)):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name}={getattr(self, name)}: choose from {', '.join(allowed)}")
+        for name, (kind, _) in settings_of(Adaptation).items():  # from Python too, a misspelt method is no method
+            convert(getattr(self, name), kind, name)
         if self.method == "projection" and self.sides != "text":
             raise UserError(f"sides={self.sides}: method=projection learns on the text side; use sides=text")
 
@@ -102,9 +101,7 @@ class Adapter:
 
     def _require_unmerged(self) -> None:
         if self.merged:
-            raise UserError(
-                "the adapter is merged: it cannot be told from the weights any more; do this before `merge`"
-            )
+            raise UserError("the adapter is merged, and part of the weights for good; do this before `merge`")
 
     # -- several of them --------------------------------------------------------------------------------------------
 
@@ -130,7 +127,6 @@ class Adapter:
         from safetensors.torch import save_file
 
         self._require_unmerged()
-
         with new_folder(folder, overwrite, mark=CONFIG) as new:
             save_file({name: p.detach().contiguous() for name, p in self.learned().items()}, new / WEIGHTS)
             (new / CONFIG).write_text(json.dumps(asdict(self.how), indent=2) + "\n")
@@ -285,7 +281,7 @@ def attention_weights(tower: nn.Module) -> Iterator[tuple[str, nn.Module, str, i
 
 def attention_of(tower: nn.Module, side: str) -> list[tuple[str, nn.Module, str, int]]:
     """The same, of a tower that must have some, and no adapter on them."""
-    if any("base_layer" in name or "parametrizations" in name for name, _ in tower.named_parameters()):
+    if has_adapter(tower):
         raise UserError(f"the {side} tower has an adapter already; merge it first")
     found = list(attention_weights(tower))
     if not found:

@@ -22,7 +22,6 @@ from horosphere.models.few_shot import FewShotLearner, TextLearner, alike, class
 from horosphere.models.prompts import filled
 from horosphere.models.towers import Towers, frozen, image_features, weights_digest
 from horosphere.models.weights import begin_with
-from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.runs import Run
 from horosphere.settings import Count
 from horosphere.tasks.image_text import open_towers
@@ -192,16 +191,16 @@ class FewShot(Task[FewShotData]):
         total, parts = cast(FewShotLearner, model).loss(batch["images"], batch["labels"], self.learned(self.opened))
         return total, {name: part.detach() for name, part in parts.items()}
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Classes feel attributes through β alone, so steps of attributes are 1/β as long."""
-        groups = param_groups(model, self.engine.weight_decay)
-        adapter = cast(Any, model).adapter if isinstance(model, TextLearner) else None
-        if adapter is not None and adapter.config.beta:
-            for group in groups:
-                group["params"] = [p for p in group["params"] if p is not adapter.attributes]
-            scaled = {"weight_decay": self.engine.weight_decay, "lr_scale": 1 / adapter.config.beta}
-            groups = [*(group for group in groups if group["params"]), {"params": [adapter.attributes], **scaled}]
-        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas, decoupled_weight_decay=True)
+        groups = super().groups(model)
+        adapter = model.adapter if isinstance(model, TextLearner) else None
+        if adapter is None or not adapter.config.beta:
+            return groups
+        for group in groups:
+            group["params"] = [p for p in group["params"] if p is not adapter.attributes]
+        scaled = {"weight_decay": self.engine.weight_decay, "lr_scale": 1 / adapter.config.beta}
+        return [*(group for group in groups if group["params"]), {"params": [adapter.attributes], **scaled}]
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Scores of the model, and of the towers without it."""

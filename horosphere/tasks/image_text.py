@@ -1,16 +1,18 @@
 """Texts and pictures in one space: two towers are trained on captions, or a CLIP is adapted.
 
-two-towers   frozen encoders, new projections into a space of any geometry (CLIP, MERU, EuCLIP)
-clip         towers that are there already, of which a part learns (HyperCLIP, LoRA, OFT, the text projection)
+Two models:
+    two-towers   frozen encoders, new projections into a space of any geometry (CLIP, MERU, EuCLIP)
+    clip         towers that are there already, of which a part learns (HyperCLIP, LoRA, OFT, the text projection)
 
-contrast     each text finds its picture, each picture its text; in curved and flat space cones of entailment too
-radial       general captions come before specific ones on the way from the root (Radial Embeddings)
-cones        the same by entailment cones, which came before
+Three objectives:
+    contrast     each text finds its picture, each picture its text; in curved and flat space cones of entailment too
+    radial       general captions come before specific ones on the way from the root (Radial Embeddings)
+    cones        the same by entailment cones, which came before
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -22,16 +24,14 @@ from torch import Tensor, nn
 
 from horosphere.catalogue import Comparison, Entrant
 from horosphere.data.captions import Captions, read_captions
-from horosphere.data.hyperlex import read_hyperlex
-from horosphere.data.images import Chosen, ImageData, Pictures, open_images, pictures_in
+from horosphere.data.images import Pictures, pictures_in
 from horosphere.errors import UserError
-from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.evaluate.hierarcaps import hierarchy_retrieval, length_order, order_of
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.retrieval import recall_at
 from horosphere.files import digest, files_digest
 from horosphere.measure.captions import CaptionMap, caption_map, walks
-from horosphere.measure.entailment import graded_entailment
+from horosphere.measure.towers import Graded, Named, vectors_of
 from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
 from horosphere.models.hyperclip import radius_loss
 from horosphere.models.prompts import filled
@@ -40,14 +40,13 @@ from horosphere.models.towers import Texts, Towers, Views, load_towers, text_fea
 from horosphere.models.weights import begin_with
 from horosphere.runs import RUN, Run
 from horosphere.settings import Amount, Natural, Positive
-from horosphere.settings import build as build_settings
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import CompareOptions, Task
+from horosphere.train.training import reopened
 
 HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
 CANDIDATES = 8  # captions that are looked at to find one that is not true of a picture
-AT_ONCE = 128  # texts or pictures in an evaluation
 SHOWN = 4  # pictures whose walks people are shown
 GIVEN = "clip"  # the model that adapts towers
 UNTRAINED = "two"  # towers whose projections are new
@@ -355,12 +354,12 @@ class ImageText(Task[Captioned]):
     def _placed(self, towers: Towers) -> Placed:
         """Where towers put the captions and pictures that are judged."""
         space, chains = towers.space, len(self.opened.judged)
-        vectors = _all(towers.read, self.judged_texts)
-        root = space.text(_all(towers.read, self.root))[0]
+        vectors = vectors_of(towers.read, self.judged_texts)
+        root = space.text(vectors_of(towers.read, self.root))[0]
         points = space.text(vectors).unflatten(0, (chains, -1))
         radii, images, alike = space.radius(points, root), None, None
         if self.judged_views is not None:
-            images = space.image(_all(towers.look, self.judged_views))
+            images = space.image(vectors_of(towers.look, self.judged_views))
             alike = space.alike(points.flatten(0, 1), images).unflatten(0, points.shape[:2])
         return Placed(vectors, points, root, radii, images, alike)
 
@@ -403,7 +402,8 @@ class ImageText(Task[Captioned]):
         """The maps of the runs, and of an adaptation what was before."""
         maps: dict[str, CaptionMap] = {}
         for name, run in runs.items():
-            task, model = reopened(run)
+            opened, network = reopened(run, World())
+            task, model = cast(ImageText, opened), cast(Adapted, network)
             shown = shown_pictures(len(task.opened.judged.pictures))
             if model.adapter is not None and not maps:
                 with model.adapter.disabled():
@@ -416,13 +416,8 @@ class ImageText(Task[Captioned]):
         rows, scores = super().summary(run), run.evaluations()
         if not self.adapts or scores[0]["step"] != 0:
             return rows
-        titles = {metric.title: metric for metric in self.metrics}
-        return [
-            [title, f"{titles[title].show(scores[0][titles[title].name])} -> {value}"]
-            if title in titles
-            else [title, value]
-            for title, value in rows
-        ]
+        before = {m.title: f"{m.show(scores[0][m.name])} -> " for m in self.metrics if m.name in scores[0]}
+        return [[title, before.get(title, "") + value] for title, value in rows]
 
 
 def judge(
@@ -449,76 +444,13 @@ def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True)
         return graded.score(loaded, loaded.space.text(loaded.encode([""]))[0])
 
 
-def reopened(run: Run) -> tuple[ImageText, Adapted]:
-    """The task of a run, ready to judge, and what it trained, the adapter in its place."""
-    task = cast(ImageText, ImageText.of(run))
-    task.engine = build_settings(EngineConfig, run.about.recipe["engine"], str(run.folder))
-    task.ready(task.open_data())
-    return task, cast(Adapted, task.network_of(run))
-
-
 def shown_pictures(count: int) -> list[int]:
     """A few of so many, evenly apart."""
     return sorted(set(np.linspace(0, count - 1, SHOWN).astype(int).tolist()))
 
 
-# -- what else is judged ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Graded:
-    """Pairs of words, and how far people say that one is a kind of the other."""
-
-    terms: Texts
-    specific: list[int]  # numbers of terms
-    general: list[int]
-    scores: list[float]
-
-    @staticmethod
-    def read(source: str, texts: Callable[[Sequence[str]], Texts]) -> Graded:
-        pairs = read_hyperlex(source)
-        numbers = {word: i for i, word in enumerate(sorted({*pairs.specific, *pairs.general}))}
-        specific, general = ([numbers[word] for word in words] for words in (pairs.specific, pairs.general))
-        return Graded(texts(list(numbers)), specific, general, pairs.scores)
-
-    def score(self, towers: Towers, root: Tensor) -> float:
-        points = towers.space.text(_all(towers.read, self.terms))
-        return graded_entailment(towers.space.angle(points[self.general], points[self.specific], root), self.scores)
-
-
-@dataclass(frozen=True, eq=False)
-class Named:
-    """Pictures with classes, which towers name without having learned them."""
-
-    data: ImageData
-    names: Texts
-    views: Views
-
-    @staticmethod
-    def open(
-        source: str, template: str, texts: Callable[[Sequence[str]], Texts], views: Callable[[Pictures], Views]
-    ) -> Named:
-        data = open_images(source)
-        held = Chosen(data.valid.pictures, data.valid.numbers)
-        return Named(data, texts(filled(template, data.classes)), views(held))
-
-    def score(self, towers: Towers) -> dict[str, float]:
-        names, images = towers.space.text(_all(towers.read, self.names)), _all(towers.look, self.views)
-        said = towers.space.alike(names, towers.space.image(images)).argmax(0).cpu().numpy()
-        if self.data.tree is None:
-            return {"zero_shot": float((said == self.data.valid.labels).mean())}
-        scores = hierarchy_scores(said, self.data.valid.labels, self.data.tree)
-        return {"zero_shot": scores.fine, "tree_error": scores.tree_error, "ancestor": scores.ancestor}
-
-
 def _encoders(towers: Towers) -> nn.Module:
     return nn.ModuleList([towers.encoder("text"), towers.encoder("image")])
-
-
-def _all(read: Callable[[dict[str, Tensor]], Tensor], given: Texts | Views) -> Tensor:
-    """Vectors of all of them.   -> (N, width)"""
-    numbers = np.arange(len(given))
-    return torch.cat([read(given.at(numbers[i : i + AT_ONCE])) for i in range(0, len(numbers), AT_ONCE)])
 
 
 def _prefixed(side: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

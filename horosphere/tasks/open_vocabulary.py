@@ -29,7 +29,9 @@ from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
+from horosphere.train.training import reopened
 
+COSINES = "cosines alone"  # what the towers say without a head
 EVERY = 3  # of so many classes one is not learned from, where nobody says which
 LEARNED = 4  # of so many rows and columns of pixels one is learned from: neighbours say the same
 
@@ -182,11 +184,21 @@ class OpenVocabulary(Masks):
 
 
 @torch.no_grad()
-def judge_cosines(recipe: Recipe, device: str = "cpu", quiet: bool = True) -> dict[str, float]:
+def judge_towers(recipe: Recipe, device: str = "cpu", quiet: bool = True) -> dict[str, dict[str, float]]:
     """What the towers of a recipe say by themselves: each pixel has the name that is nearest to its place."""
     task = cast(OpenVocabulary, recipe.task)
     task.world, task.quiet = World(device=torch.device(device)), quiet
     data = task.open_data()
     task.engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch)
     task.ready(data)
-    return task.scores(task.segmenter().to(device).eval().cosines)
+    return {COSINES: task.scores(task.segmenter().to(device).eval().cosines)}
+
+
+@torch.no_grad()
+def judge_run(run: Run, valid: str | None, device: str = "cpu", quiet: bool = True) -> dict[str, dict[str, float]]:
+    """What a run learned, beside what its towers said before."""
+    opened, network = reopened(run, World(device=torch.device(device)), valid, quiet)
+    task, segmenter = cast(OpenVocabulary, opened), cast(OpenVocabularySegmenter, network)
+    trained = task.scores(segmenter)
+    with segmenter.adapter.disabled():
+        return {"trained": trained, COSINES: task.scores(segmenter.cosines)}

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,9 +13,10 @@ from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.runs import About, Run
 from horosphere.train.config import EngineConfig
-from horosphere.train.distributed import world
+from horosphere.train.distributed import World, world
 from horosphere.train.engine import FitResult, Place, fit, precision
 from horosphere.train.recipe import Recipe
+from horosphere.train.task import Task
 
 
 def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
@@ -47,22 +49,27 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
         return result
 
 
-@torch.no_grad()
-def evaluate(run: Run, valid: str | None = None, device: str = "auto", quiet: bool = True) -> dict[str, float]:
-    """The scores of a run, on what was held out of its data or on other data."""
+def reopened(run: Run, here: World, valid: str | None = None, quiet: bool = True) -> tuple[Task[Any], nn.Module]:
+    """The task of a run, ready to judge by what was held out of its data or by other data, and its network."""
     task = catalogue.resolve(catalogue.task(run.about.task).build).of(run)
     if valid is not None and not hasattr(task, "valid"):
         raise UserError(f"{valid}: a run of the task {task.kind} is judged on its own data only; leave --data out")
     task = task if valid is None else replace(task, valid=valid)
+    task.world, task.quiet = here, quiet
+    task.engine = settings.build(EngineConfig, run.about.recipe["engine"], str(run.folder))
+    data = here.main_first(task.open_data)
+    changed = [name for name, value in task.facts(data).items() if run.about.facts.get(name) != value]
+    if valid is None and changed:
+        raise UserError(f"{task.data} has changed since {run.folder} was trained on it ({', '.join(changed)})")
+    task.ready(data)
+    return task, task.network_of(run).to(here.device)
+
+
+@torch.no_grad()
+def evaluate(run: Run, valid: str | None = None, device: str = "auto", quiet: bool = True) -> dict[str, float]:
+    """The scores of a run, on what was held out of its data or on other data."""
     with world(device) as here:
-        task.world, task.quiet = here, quiet
-        task.engine = settings.build(EngineConfig, run.about.recipe["engine"], str(run.folder))
-        data = here.main_first(task.open_data)
-        changed = [name for name, value in task.facts(data).items() if run.about.facts.get(name) != value]
-        if valid is None and changed:
-            raise UserError(f"{task.data} has changed since {run.folder} was trained on it ({', '.join(changed)})")
-        task.ready(data)
-        network = task.network_of(run).to(here.device)
+        task, network = reopened(run, here, valid, quiet)
         with precision(task.engine, here.device):
             return dict(task.evaluate(network, last=True))
 

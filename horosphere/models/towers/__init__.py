@@ -2,7 +2,7 @@
 
 from horosphere.models.towers.base import Towers, frozen
 from horosphere.models.towers.clip import HuggingFaceClip, OpenClip, huggingface_clip, open_clip
-from horosphere.models.towers.features import Texts, Views, image_features, text_features, weights_digest
+from horosphere.models.towers.features import Texts, Views, has_adapter, image_features, text_features, weights_digest
 from horosphere.models.towers.space import Space, SpaceConfig
 from horosphere.models.towers.two import (
     MeanPooled,
@@ -30,6 +30,7 @@ __all__ = [
     "Views",
     "efficientnet_lite",
     "frozen",
+    "has_adapter",
     "huggingface_clip",
     "image_features",
     "load_towers",

@@ -30,7 +30,6 @@ MIDDLE = partial(whole_box, 1.0)  # the largest square in the middle of a pictur
 
 def text_features(towers: Towers, texts: Sequence[str], quiet: bool = True) -> Tensor:
     """N texts -> (N, text width), on the CPU"""
-
     if not texts:
         raise UserError("there are no texts to read; give some")
     parts = [towers.tokens(list(texts[i : i + TEXTS])) for i in range(0, len(texts), TEXTS)]
@@ -45,7 +44,7 @@ def text_features(towers: Towers, texts: Sequence[str], quiet: bool = True) -> T
     encoder = towers.encoder("text")
     # tokens, not texts: another tokenizer reads something else
     read = [t.numpy().tobytes() for tokens in parts for t in tokens.values()]
-    known_by = "" if _adapted(encoder) else digest("text", weights_digest(encoder), *read)
+    known_by = "" if has_adapter(encoder) else digest("text", weights_digest(encoder), *read)
     return _kept(known_by, "reading texts", len(texts), compute, quiet)
 
 
@@ -65,7 +64,7 @@ def image_features(towers: Towers, pictures: Pictures, numbers: np.ndarray, quie
 
     how = f"{towers.size} {towers.mean} {towers.std}"
     encoder = towers.encoder("image")
-    known_by = "" if _adapted(encoder) else digest("image", weights_digest(encoder), how, pictures.digest(numbers))
+    known_by = "" if has_adapter(encoder) else digest("image", weights_digest(encoder), how, pictures.digest(numbers))
     return _kept(known_by, "looking at pictures", len(numbers), compute, quiet)
 
 
@@ -129,8 +128,8 @@ def weights_digest(module: nn.Module) -> str:
     return known.hexdigest()
 
 
-def _adapted(module: nn.Module) -> bool:
-    """An adapter can be on or off, which its weights do not say: then nothing is kept."""
+def has_adapter(module: nn.Module) -> bool:
+    """A parametrization of torch's, or a layer of peft's, around a weight."""
     return any("parametrizations" in name or "base_layer" in name for name, _ in module.named_parameters())
 
 
@@ -139,20 +138,24 @@ def _device(towers: Towers) -> torch.device:
 
 
 def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Tensor]], quiet: bool) -> Tensor:
-    """known_by: empty where nothing may be kept."""
+    """known_by: empty where nothing may be kept: an adapter can be on or off, which its weights do not say."""
     file = cache_folder() / "features" / f"{known_by}.safetensors"
-    if known_by and file.is_file():
-        try:
-            found = load_file(file)["features"]
-            if len(found) == count:
-                return found
-        except (OSError, SafetensorError, KeyError):  # torn by a full disk: made again
-            pass
+    found = _found(file) if known_by else None
+    if found is not None and len(found) == count:
+        return found
     with progress(title, count, quiet) as update, torch.no_grad():
         made = torch.cat(compute(update))
     if known_by:
         _write(file, made)
     return made
+
+
+def _found(file: Path) -> Tensor | None:
+    """None where there is none, or one that a full disk tore: it is made again."""
+    try:
+        return load_file(file)["features"]
+    except (OSError, SafetensorError, KeyError):
+        return None
 
 
 def _write(file: Path, features: Tensor) -> None:
