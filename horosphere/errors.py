@@ -3,9 +3,22 @@
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2000  # characters of a message: what it quotes may be anything
+
 
 class UserError(Exception):
-    """A mistake in what the user gave. The command line prints it without a traceback and exits with code 2."""
+    """A mistake in what the user gave. The command line prints it without a traceback and exits with code 2.
+
+    >>> print(UserError("a label\x1b[2J with a command for the terminal"))
+    a label [2J with a command for the terminal
+    """
+
+    def __init__(self, text: object):
+        super().__init__(one_line(text, LONGEST))
+
+
+class NotFinite(UserError):
+    """What was computed is NaN or infinite."""
 
 
 def choices(name: object, known: Iterable[str], more: str = "") -> str:
@@ -24,5 +37,6 @@ def one_line(text: object, most: int = 160) -> str:
 
     What a terminal would obey, or could not print, becomes a space.
     """
-    printable = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    start = str(text)[: 100 * most]  # what is quoted may be gigabytes
+    printable = "".join(letter if letter.isprintable() else " " for letter in start)
     return " ".join(printable.split())[:most] or type(text).__name__

@@ -1,28 +1,93 @@
 """Files and folders that are there whole, or not at all."""
 
+import ctypes
+import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import socket
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+
+PARTIAL = ".partial"  # how names of what is being written end; they begin with a dot
+LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
+EXCHANGE = 2  # Linux: RENAME_EXCHANGE
+HERE = -100  # Linux: AT_FDCWD
+LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def write_whole(path: str | Path, content: bytes) -> None:
-    """Write beside the target, then rename: the file is there whole, or as it was before."""
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def write_whole(path: str | Path, content: bytes, new: bool = False) -> None:
+    """Write beside the target, then rename: the file is there whole, or as it was before.
+
+    new: a file that has appeared there meanwhile stays, and is told.
+    """
     path = Path(path)
     require_parent(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    with writing(path):
+        try:
+            write_synced(aside, content)
+            if new:
+                _put_new(aside, path)
+            else:
+                aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def _put_new(aside: Path, path: Path) -> None:
+    """Under its name, if that is free at this very moment."""
     try:
-        aside.write_bytes(content)
+        os.link(aside, path)
+    except FileExistsError:
+        raise _there(path) from None
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise _there(path) from None
         aside.replace(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A write that fails says which file it was, and what to do: the system's own words do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        how = "make room" if full else "check the disk and your permissions"
+        reason = one_line(error.strerror or error)
+        raise UserError(
+            f"{path}: cannot be written ({reason}); {how}, then run it again (a training: --resume)"
+        ) from error
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """On the disk, not only on its way there, when this returns."""
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder, likewise."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
-        aside.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def digest(*parts: bytes | str) -> str:
@@ -49,61 +114,122 @@ def files_digest(files: Sequence[Path]) -> str:
     return digest(*sums)
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    """On the disk, not only on its way there, when this returns."""
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in a folder, likewise."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+# -- folders ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> Iterator[Path]:
-    """A folder to fill beside the target. It takes the target's place when the block ends well, else it vanishes."""
+    """A folder to fill beside the target. It takes the target's place when the block ends well, else it vanishes.
+
+    What killed processes have left there goes.
+    """
     require_new_folder(path, overwrite, mark)
     path = Path(path).resolve()
-    with TemporaryDirectory(dir=_nearest(path.parent), prefix=f".{path.name}.", ignore_cleanup_errors=True) as aside:
-        new, old = Path(aside, "new"), Path(aside, "old")
+    with _aside(path) as aside:
+        new = aside / "new"
         new.mkdir()
         yield new
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            path.rename(old)
+        require_new_folder(path, overwrite, mark)  # once more: much can appear while a folder is filled
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if overwrite:
+                take_place(new, path)
+            else:
+                new.rename(path)  # refused where a folder with something in it has appeared at this very moment
+
+
+def take_place(new: Path, path: Path) -> None:
+    """The folder `new` gets the name `path`; what had it goes. Others see the one or the other, never none."""
+    if _exchanged(new, path):
+        old = new
+    elif path.exists():  # a system that cannot exchange: for a moment there is none
+        old = new.with_name(f".{new.name}.old{PARTIAL}")
+        path.rename(old)
         try:
             new.rename(path)
         except BaseException:
-            if old.exists():
-                old.rename(path)
+            old.rename(path)
             raise
+    else:
+        old = None
+        new.rename(path)
+    sync_folder(path.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Whether the system has given each the other's name, in one move."""
+    if LIBRARY is None or not hasattr(LIBRARY, "renameat2"):
+        return False
+    return bool(LIBRARY.renameat2(HERE, os.fsencode(a), HERE, os.fsencode(b), EXCHANGE) == 0)
+
+
+def forget_partial(folder: Path) -> None:
+    """Remove what killed processes were writing into a folder that this one has locked."""
+    for left in _partial(folder):
+        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def _partial(folder: Path, name: str = "") -> list[Path]:
+    """What is being written there, or was: under this name, or all of it."""
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return [path for path in inside if path.name.startswith(f".{name}") and path.name.endswith(PARTIAL)]
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A folder beside a path, or beside the first above it that exists. While we live it is ours; what the dead left
+    there goes."""
+    place = _nearest(path.parent)
+    for left in _partial(place, f"{path.name}."):
+        with _held(left) as ours:
+            if ours:
+                shutil.rmtree(left, ignore_errors=True)
+    while True:
+        aside = Path(tempfile.mkdtemp(dir=place, prefix=f".{path.name}.", suffix=PARTIAL))
+        with _held(aside):
+            if not aside.is_dir():  # another process took it for what a dead one left
+                continue
+            try:
+                yield aside
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+            return
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether a folder is ours until the end of the block: another process may have it, or have removed it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ours = True
+    except OSError:
+        ours = False
+    try:
+        yield ours
+    finally:
+        os.close(handle)
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process that asks may write to this folder meanwhile. The lock of a process that dies is gone."""
+    """No other process that asks may write to this folder meanwhile. The lock of a process that dies is gone.
+
+    Where a file system has no locks, none is held.
+    """
     folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
-    while True:
-        stream = path.open("a+")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            owner = stream.read().strip() or "another process"
-            stream.close()
-            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
-        if _is_there(stream, path):
-            break
-        stream.close()  # its last owner removed the file between our opening and our locking it
+    made = [parent for parent in folder.parents if not parent.exists()]
+    stream = _locked_file(path, folder)
     try:
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -112,6 +238,30 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         stream.close()
+        for parent in made:  # that nothing was put into
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def _locked_file(path: Path, folder: Path) -> IO[str]:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            stream = path.open("a+")
+        except FileNotFoundError:  # another process found its new folder empty, and removed it
+            continue
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in LOCKLESS:
+                return stream
+            stream.seek(0)
+            owner = stream.read().strip() or "another process"
+            stream.close()
+            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
+        if _is_there(stream, path):
+            return stream
+        stream.close()  # its last owner removed the file between our opening and our locking it
 
 
 def _is_there(stream: IO[str], path: Path) -> bool:
@@ -152,7 +302,11 @@ def require_parent(path: Path) -> None:
 
 def _require_new(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already: choose another --out, or pass --overwrite")
+        raise _there(path)
+
+
+def _there(path: Path) -> UserError:
+    return UserError(f"{path} exists already: choose another --out, or pass --overwrite")
 
 
 def _require_writable(folder: Path) -> None:

@@ -5,6 +5,7 @@
     checkpoints/    step-00001000/, …: what they hold is `train.checkpoint`'s business
 
 Beside them a task keeps what its model needs (a tokenizer, names of classes), and at the end the weights.
+A run that is to replace another one is written aside until its first checkpoint.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any
 from horosphere import __version__
 from horosphere.catalogue import resolve, tasks
 from horosphere.errors import UserError, one_line
-from horosphere.files import require_new_folder, write_whole
+from horosphere.files import PARTIAL, forget_partial, require_new_folder, take_place, write_whole, writing
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
 CHECKPOINT = re.compile(r"step-(\d{8,})")
@@ -40,6 +41,13 @@ class About:
         """All that decides the run, by name, "engine.lr": what it was asked for and found, not where it ran."""
         return _flat({**self.recipe, "facts": self.facts})
 
+    def count(self, fact: str) -> int:
+        """A fact that is a number of things."""
+        value = self.facts.get(fact)
+        if not _is_count(value):
+            raise UserError(f"{RUN} says {fact}={value!r} where a number of them belongs; train the model again")
+        return value
+
 
 @dataclass(frozen=True)
 class Run:
@@ -57,11 +65,13 @@ class Run:
             sections = [about.recipe[name] for name in ("task", "model", "engine")]
             if not all(isinstance(section, dict) for section in (*sections, about.facts, about.made_with)):
                 raise TypeError("a part of it is no object")
+            if not isinstance(about.task, str):
+                raise TypeError("its task has no name")
         except (FileNotFoundError, NotADirectoryError):
             inside = sorted(file.parent.name for file in folder.glob(f"*/{RUN}"))
             hint = f"its runs are {', '.join(inside)}" if inside else "check the path"
             raise UserError(f"{folder}: no folder of a run (it has no {RUN}); {hint}") from None
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{folder / RUN}: a damaged file ({one_line(error)}); train the model again") from error
         if task not in (None, about.task):
             raise UserError(f"{folder}: a run of the task {about.task}; give one of {task}")
@@ -85,7 +95,15 @@ class Run:
     def evaluations(self) -> list[dict[str, float]]:
         """{"step": …, "top1": …} of each evaluation."""
         marked = [line for line in self.lines() if any(name.startswith("eval_") for name in line)]
-        return [{name.removeprefix("eval_"): value for name, value in line.items()} for line in marked]
+        scores = [{name.removeprefix("eval_"): value for name, value in line.items()} for line in marked]
+        return [line for line in scores if not any(isinstance(value, str) for value in line.values())]
+
+    def scores(self) -> dict[str, float]:
+        """Those of the last evaluation."""
+        scores = self.evaluations()
+        if not scores:
+            raise UserError(f"{self.folder / METRICS}: no evaluation in it; let the run train on with --resume")
+        return scores[-1]
 
     def checkpoint(self) -> Path:
         """The last one."""
@@ -96,7 +114,8 @@ class Run:
 
 
 def steps_done(folder: Path) -> int:
-    """How far the run in a folder has come; 0 where there is none."""
+    """How far the run in a folder has come, or the one that is to replace it; 0 where there is none."""
+    folder = next((place for place in (_staged(folder), folder) if (place / RUN).is_file()), folder)
     return max((line["step"] for line in Run.open(folder).lines()), default=0) if (folder / RUN).is_file() else 0
 
 
@@ -112,22 +131,61 @@ def require_place(folder: Path, resume: bool, overwrite: bool) -> About | None:
     if (folder / RUN).is_file() and not overwrite:
         raise UserError(f"{folder} exists already: go on with --resume, choose another --out, or pass --overwrite")
     require_new_folder(folder, overwrite, mark=RUN)
+    if overwrite and folder.resolve() in (here := Path.cwd(), *here.parents):
+        raise UserError(f"{folder} is where you are, or above it: go elsewhere to replace it")
     return None
 
 
-def begin(folder: Path, about: About, step: int, resume: bool) -> None:
-    """run.json, and the metrics up to this step: the lines of steps that will be taken again go."""
-    kept = [line for line in Run.open(folder).lines() if line["step"] <= step] if resume else []
-    if folder.exists() and not resume:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / RUN, (json.dumps(asdict(about), indent=2) + "\n").encode())
+def begin(folder: Path, about: About) -> Path:
+    """A new run: run.json, and no metrics yet. Where another run is, it is written aside until it can `settle`."""
+    folder, aside = folder.resolve(), _staged(folder)
+    if aside.exists():
+        shutil.rmtree(aside)
+    with writing(aside):
+        aside.mkdir(parents=True)
+    _write_about(aside, about)
+    write_whole(aside / METRICS, b"")
+    return aside if (folder / RUN).is_file() else settle(aside, folder)
+
+
+def go_on(folder: Path, about: About, step: int) -> Path:
+    """A run that was stopped: the metrics up to this step. The lines of steps that will be taken again go."""
+    folder = folder.resolve()
+    forget_partial(folder)
+    kept = [line for line in Run.open(folder).lines() if line["step"] <= step]
+    _write_about(folder, about)
     write_whole(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+    return folder
+
+
+def settle(written: Path, folder: Path) -> Path:
+    """A run that was written aside takes its place; the one before goes. Where it is in its place, nothing happens."""
+    folder = folder.resolve()
+    if written != folder:
+        with writing(folder):
+            take_place(written, folder)
+    return folder
+
+
+def abandon(written: Path, folder: Path) -> None:
+    """A run that failed before it could settle leaves nothing; what it was to replace stays."""
+    if written != folder.resolve():
+        shutil.rmtree(written, ignore_errors=True)
+
+
+def _staged(folder: Path) -> Path:
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.new{PARTIAL}")
+
+
+def _write_about(folder: Path, about: About) -> None:
+    write_whole(folder / RUN, (json.dumps(asdict(about), indent=2) + "\n").encode())
 
 
 def append(folder: Path, line: dict[str, Any]) -> None:
     """On the disk when this returns. A line that a crash tore before it is ended first."""
-    with (folder / METRICS).open("a+b") as stream:
+    path = folder / METRICS
+    with writing(path), path.open("a+b") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - 1))
         torn = size and stream.read(1) != b"\n"
@@ -142,8 +200,13 @@ def _line(text: bytes) -> dict[str, Any] | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    sound = isinstance(line, dict) and isinstance(line.get("step"), int) and not isinstance(line.get("step"), bool)
-    return line if sound else None
+    if not isinstance(line, dict) or not _is_count(line.get("step")):
+        return None
+    return line if all(isinstance(value, (int, float, str)) for value in line.values()) else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def checkpoints(folder: Path) -> list[Path]:

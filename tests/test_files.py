@@ -1,5 +1,6 @@
 """Files and folders are there whole, or not at all; what was there before stays until then."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -10,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from horosphere import files, runs
 from horosphere.errors import UserError
-from horosphere.files import locked, new_folder, require_new_file, require_new_folder, write_synced, write_whole
+from horosphere.files import (
+    forget_partial,
+    locked,
+    new_folder,
+    require_new_file,
+    require_new_folder,
+    take_place,
+    write_synced,
+    write_whole,
+)
 
 ROOT = Path(__file__).parents[1]
 FAILURES = [RuntimeError, KeyboardInterrupt, OSError]
@@ -71,21 +82,71 @@ def test_a_file_is_written_and_replaced():
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+@pytest.mark.parametrize("step", ["write", "rename"])
 @pytest.mark.parametrize("before", [{}, {"a.txt": "old"}])
 def test_a_failed_file_leaves_things_as_they_were(failure, step, before, monkeypatch):
     for name, text in before.items():
         Path(name).write_text(text)
 
     def fail(path, _):
-        with path.open("w") as file:
-            file.write("half")
+        path.write_text("half")
         raise failure
 
-    monkeypatch.setattr(Path, step, fail)
+    monkeypatch.setattr(*((files, "write_synced") if step == "write" else (Path, "replace")), fail)
     with pytest.raises(failure):
         write_whole("a.txt", b"new")
     assert everything() == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("write", [write_whole, lambda path, content: runs.append(Path(path).parent, {"step": 1})])
+def test_a_write_that_the_disk_refuses_names_its_file(monkeypatch, number, write):
+    def full(handle):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError) as error:
+        write("metrics.jsonl", b"new")
+    assert str(error.value).startswith(f"metrics.jsonl: cannot be written ({os.strerror(number)}); ")
+    assert ("make room" in str(error.value)) == (number != errno.EIO)
+
+
+def test_a_file_that_appeared_meanwhile_stays(monkeypatch):
+    write_whole("a.txt", b"mine", new=True)
+    with pytest.raises(UserError, match=r"a\.txt exists already: choose another --out, or pass --overwrite"):
+        write_whole("a.txt", b"theirs", new=True)
+    assert everything() == {"a.txt": "mine"}
+
+    def no_links(*_):
+        raise OSError(errno.EPERM, "this file system has none")
+
+    monkeypatch.setattr(os, "link", no_links)
+    write_whole("b.txt", b"mine", new=True)
+    with pytest.raises(UserError, match="exists already"):
+        write_whole("b.txt", b"theirs", new=True)
+    assert everything() == {"a.txt": "mine", "b.txt": "mine"}
+
+
+RIVAL = """
+import sys
+from pathlib import Path
+from horosphere.errors import UserError
+from horosphere.files import write_whole
+for number in range(300):
+    try:
+        write_whole(f"{number}.txt", sys.argv[1].encode(), new=True)
+        with Path("won").open("a") as won:
+            won.write(".")
+    except UserError:
+        pass
+"""
+
+
+def test_of_two_that_write_a_new_file_at_once_one_wins():
+    with processes(RIVAL, "x", "y") as begun:
+        assert [process.communicate(timeout=60)[1] for process in begun] == ["", ""]
+    assert Path("won").read_text() == "." * 300
+    assert not list(Path().glob(".*"))
 
 
 def test_a_file_needs_its_folder():
@@ -162,9 +223,88 @@ def test_a_failure_between_the_renames_brings_the_old_folder_back(failure, monke
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", fail)
+    monkeypatch.setattr(files, "LIBRARY", None)  # a system that cannot exchange two names in one move
     with pytest.raises(failure), new_folder("out", overwrite=True, mark=MARK) as folder:
         (folder / MARK).write_text("new")
     assert everything() == before
+
+
+def test_a_folder_that_appeared_meanwhile_stays():
+    with pytest.raises(UserError, match="exists already"), new_folder("out"):
+        old_folder()
+    assert everything() == {"out": None, f"out/{MARK}": "old"}
+    with pytest.raises(UserError, match="--overwrite leaves it alone"), new_folder("home", True, "another mark"):
+        old_folder("home")
+    assert Path("home", MARK).read_text() == "old"
+
+
+WATCHED = """
+import shutil
+from pathlib import Path
+from horosphere.files import take_place
+for number in range(400):
+    Path(".new").mkdir()
+    Path(".new/about.json").write_text(str(number))
+    take_place(Path(".new"), Path("out"))
+"""
+
+
+def test_a_folder_is_there_at_every_moment_while_others_take_its_place():
+    old_folder()
+    with processes(WATCHED, "") as (process,):
+        seen = 0
+        while process.poll() is None:
+            assert Path("out").is_dir()
+            seen += 1
+        assert process.returncode == 0
+    assert seen > 50
+    assert everything() == {"out": None, f"out/{MARK}": "399"}
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("old", [True, False])
+def test_a_folder_takes_the_place_of_another_or_of_none(monkeypatch, exchange, old):
+    if not exchange:
+        monkeypatch.setattr(files, "LIBRARY", None)
+    if old:
+        old_folder(points="1")
+    old_folder("fresh", more="2")
+    take_place(Path("fresh"), Path("out"))
+    assert everything() == {"out": None, f"out/{MARK}": "old", "out/more": "2"}
+
+
+FILLER = """
+import sys, time
+from pathlib import Path
+from horosphere.files import new_folder
+with new_folder(sys.argv[1]) as folder:
+    Path(folder, "a").write_text("half")
+    Path("begun").touch()
+    time.sleep(60)
+"""
+
+
+def test_what_killed_processes_left_goes_and_what_the_living_write_stays():
+    with processes(FILLER, "out"):
+        wait_for("begun")
+    (left,) = Path().glob(".out.*")
+    Path("begun").unlink()
+    with processes(FILLER, "other"):
+        wait_for("begun")
+        with new_folder("other"):
+            assert len(list(Path().glob(".other.*"))) == 2
+    with new_folder("out"):
+        assert not left.exists()
+    assert not list(Path().glob(".out.*"))
+
+
+def test_what_a_killed_process_was_writing_is_forgotten():
+    old_folder(kept="1")
+    Path("out/.points.123.partial").write_text("half")
+    old_folder("out/.aside.partial")
+    Path("out/.hidden").write_text("not ours")
+    forget_partial(Path("out"))
+    assert {path.name for path in Path("out").iterdir()} == {MARK, "kept", ".hidden"}
 
 
 def test_overwriting_replaces_the_whole_folder():
@@ -282,6 +422,26 @@ def test_a_failure_lets_go_and_leaves_no_trace(failure):
     assert everything() == {}
     with locked(Path("out")):
         pass
+
+
+def test_a_lock_leaves_no_folders_above_what_was_never_made():
+    with locked(Path("runs/deep/out")):
+        pass
+    assert everything() == {}
+    with locked(Path("runs/deep/out")):
+        old_folder("runs/deep/out")
+    assert f"runs/deep/out/{MARK}" in everything()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_other_process(monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with locked(Path("out")), new_folder("out"):
+        pass
+    assert everything() == {"out": None}
 
 
 def test_a_lock_makes_no_folder_and_may_be_held_while_the_folder_is_replaced():

@@ -1,6 +1,7 @@
 """The folder of a run: what is written is read again, and what is no run is said in one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,7 @@ ABOUT = About(
 
 @pytest.fixture
 def folder(tmp_path):
-    runs.begin(tmp_path / "run", ABOUT, step=0, resume=False)
-    return tmp_path / "run"
+    return runs.begin(tmp_path / "run", ABOUT)
 
 
 def refused(call, *said):
@@ -140,7 +140,7 @@ def test_a_line_that_a_crash_tore_is_left_out_and_the_run_goes_on(logged, harm):
         assert Run.open(logged).lines() == LINES
         runs.append(logged, {"step": 9})
         assert Run.open(logged).lines() == [*LINES, {"step": 9}]  # not glued to what was torn
-    runs.begin(logged, ABOUT, step=2, resume=True)
+    runs.go_on(logged, ABOUT, step=2)
     assert Run.open(logged).lines() == LINES[:3]
 
 
@@ -153,14 +153,60 @@ def test_without_lines_nothing_is_done(folder, tmp_path):
 def test_a_resumed_run_keeps_the_lines_up_to_its_checkpoint_and_a_new_one_none(logged):
     with (logged / "metrics.jsonl").open("ab") as stream:
         stream.write(b'{"step": 4, "lo')
-    runs.begin(logged, ABOUT, step=2, resume=True)
+    runs.go_on(logged, ABOUT, step=2)
     assert Run.open(logged).lines() == LINES[:3]
     runs.append(logged, LINES[3])
     assert Run.open(logged).lines() == LINES  # the torn line is gone, not glued to the next
+
+
+def test_a_run_that_replaces_another_is_written_aside_until_it_settles(logged, tmp_path):
     (logged / "weights").write_text("old")
-    runs.begin(logged, ABOUT, step=0, resume=False)
-    assert Run.open(logged).lines() == []
+    new = runs.begin(logged, replace(ABOUT, task="pictures"))
+    runs.append(new, {"step": 1})
+    assert Run.open(logged).about == ABOUT
+    assert Run.open(logged).lines() == LINES
+    assert runs.steps_done(logged) == 1  # of the run under way
+    assert runs.settle(new, logged) == logged
+    assert (Run.open(logged).about.task, Run.open(logged).lines()) == ("pictures", [{"step": 1}])
     assert not (logged / "weights").exists()
+    assert runs.settle(logged, logged) == logged
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_fails_before_it_settles_leaves_the_one_before(logged, tmp_path):
+    runs.abandon(runs.begin(logged, ABOUT), logged)
+    left = runs.begin(logged, ABOUT)  # as after kill -9
+    (left / "half").write_text("")
+    assert not (runs.begin(logged, ABOUT) / "half").exists()
+    runs.abandon(left, logged)
+    runs.abandon(logged, logged)  # in its place: it stays
+    assert Run.open(logged).lines() == LINES
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_behind_a_link_is_replaced_where_it_lies(logged, tmp_path):
+    (tmp_path / "link").symlink_to(logged)
+    runs.settle(runs.begin(tmp_path / "link", replace(ABOUT, task="pictures")), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert Run.open(logged).about.task == "pictures"
+
+
+def test_a_resumed_run_forgets_what_a_killed_process_was_writing(logged):
+    (logged / ".model.safetensors.7.partial").write_text("half")
+    runs.go_on(logged, ABOUT, step=3)
+    assert sorted(path.name for path in logged.iterdir()) == ["metrics.jsonl", "run.json"]
+
+
+@pytest.mark.parametrize("value", [None, True, "10", -1, 1.5, [3], {}])
+def test_a_fact_that_is_no_number_of_things_is_told(value):
+    refused(lambda: replace(ABOUT, facts={"classes": value}).count("classes"), "run.json says classes=")
+    assert replace(ABOUT, facts={"classes": 0}).count("classes") == 0
+
+
+def test_a_run_without_an_evaluation_has_no_scores(folder, logged):
+    assert Run.open(logged).scores() == {"step": 3, "top1": 0.75}
+    (folder / "metrics.jsonl").write_text('{"step": 1, "eval_top1": "high"}\n{"step": 2, "eval_top1": [1]}\n')
+    refused(Run.open(folder).scores, "no evaluation in it", "--resume")
 
 
 # -- the place --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from horosphere.errors import UserError
+from horosphere.errors import NotFinite, UserError
 from horosphere.progress import Update
 
 ENTRIES = 2**26  # logits in fp32 at once, 256 MB: a whole batch with a vocabulary of 128k would need gigabytes
@@ -124,7 +124,7 @@ def log_probabilities(logits: Tensor, places: tuple[Tensor, ...], targets: Tenso
     ]
     logs = torch.cat(parts).double()
     if logs.isnan().any():
-        raise UserError("the model's logits are NaN: evaluate an earlier checkpoint, or in a wider dtype")
+        raise NotFinite("the model's logits are NaN")
     return logs
 
 
@@ -144,6 +144,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     try:
         with torch.no_grad():
             yield
+    except NotFinite as error:
+        raise NotFinite(f"{error}: {_reason(model)}") from error
     finally:
         for module, training in modes:
             module.training = training
+
+
+def _reason(model: nn.Module) -> str:
+    """What to do about answers that are NaN."""
+    for name, t in model.named_parameters():
+        if not t.isfinite().all():
+            return f"its {name} is not finite; evaluate an earlier checkpoint"
+    return "its weights are finite; evaluate it in fp32, or look at its settings, such as the curvature"

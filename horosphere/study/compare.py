@@ -105,7 +105,7 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     a_step, rows = engine.batch * task.units_per_row, []
     for entrant in study.comparison.entrants:
         runs = [Run.open(jobs[seed, entrant.name].folder) for seed in seeds]
-        scores = [{**run.evaluations()[-1], **task.judge(run, study.options, device)} for run in runs]
+        scores = [{**run.scores(), **task.judge(run, study.options, device)} for run in runs]
         rows.append(_row(entrant, runs, scores, task, a_step))
         before = [run.evaluations()[0] for run in runs]
     if task.measures_before:  # nothing has learned yet: all entrants begin alike
@@ -141,7 +141,7 @@ def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task
     curve = [(float(step * a_step), fmean(run[step] for run in at)) for step in common]
     return Row(
         entrant=entrant,
-        parameters=runs[0].about.facts["parameters"],
+        parameters=runs[0].about.count("parameters"),
         scores=_columns(scores),
         seconds=[max(line.get("seconds", 0.0) for line in run) for run in lines],
         step_ms=1000 * a_step / median(line[unit] for run in lines for line in run if unit in line),

@@ -157,13 +157,13 @@ def study_widths(
 
 def _row(model: str, width: int, seed: int, geometry: str, folder: Path) -> WidthRow:
     run, its_head = Run.open(folder), head(folder)
-    last, g = run.evaluations()[-1], head_geometry(its_head.weight, dims=its_head.dims)
+    last, g = run.scores(), head_geometry(its_head.weight, dims=its_head.dims)
     return WidthRow(
         model=model,
         geometry=geometry,
         width=width,
         seed=seed,
-        parameters=run.about.facts["parameters"],
+        parameters=run.about.count("parameters"),
         loss=last["loss"],
         bits_per_byte=last["bits_per_byte"],
         overlap=g.centred.mean_square,

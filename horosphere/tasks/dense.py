@@ -152,7 +152,7 @@ class Dense(Masks):
     # -- the network of a run ---------------------------------------------------------------------------------------
 
     def rebuild(self, run: Run) -> nn.Module:
-        return self.network_for(run.about.facts["classes"], run.about.facts["image_size"])
+        return self.network_for(run.about.count("classes"), run.about.count("image_size"))
 
     def trained(self, network: nn.Module, run: Run) -> TrainedDense:
         classes, _ = read_classes(run.folder)

@@ -270,7 +270,7 @@ def run_corpus(folder: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus
     task = cast(Language, Language.of(run))
     corpus = task.open_data()
     same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-    if not same or task.facts(corpus)["tokens"] != run.about.facts["tokens"]:
+    if not same or task.facts(corpus)["tokens"] != run.about.facts.get("tokens"):
         raise UserError(f"{task.data} has changed since {folder} was trained on it: name a text with --data")
     return corpus
 

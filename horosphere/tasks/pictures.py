@@ -159,7 +159,7 @@ class Pictures(Task[ImageData]):
     # -- the network of a run ---------------------------------------------------------------------------------------
 
     def rebuild(self, run: Run) -> Averaged:
-        return Averaged(self.network_for(run.about.facts["classes"]), self.ema)
+        return Averaged(self.network_for(run.about.count("classes")), self.ema)
 
     def answering(self, model: nn.Module) -> nn.Module:
         return cast(Averaged, model).answering

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
-from horosphere.files import sync_folder, write_synced
+from horosphere.files import PARTIAL, forget_partial, sync_folder, write_synced, writing
 from horosphere.runs import checkpoints
 from horosphere.train.distributed import World, reshard, spread, whole
 
@@ -30,7 +30,7 @@ FILE = re.compile(r"(model|optimizer)-\d{5}-of-\d{5}\.safetensors")  # nothing t
 
 def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World, notes: dict[str, Any]) -> Path:
     """Write the checkpoint of notes["step"] below `folder`. Every process must call it; `notes` go into state.json."""
-    target, aside = folder / f"step-{notes['step']:08d}", folder / f".step-{notes['step']:08d}.partial"
+    target, aside = folder / f"step-{notes['step']:08d}", folder / f".step-{notes['step']:08d}{PARTIAL}"
     reshard(model)
     try:
         world.from_main(lambda: _begin(aside))
@@ -57,7 +57,7 @@ def forget(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the newest."""
     for old in checkpoints(folder)[:-keep]:
         # first out of sight: half removed, it must not pass for a checkpoint
-        going = old.rename(old.with_name(f".{old.name}.partial"))
+        going = old.rename(old.with_name(f".{old.name}{PARTIAL}"))
         shutil.rmtree(going)
 
 
@@ -65,10 +65,8 @@ def read_state(path: Path) -> dict[str, Any]:
     """state.json of a checkpoint, after a look at every byte of its files: what is damaged is named."""
     try:
         state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+        _require_sound(state)
         files = {path / name: (about["bytes"], about["sha256"]) for name, about in state["files"].items()}
-        if strange := [name for name in state["files"] if not FILE.fullmatch(name)]:
-            raise ValueError(f"{strange[0]!r} is no file of a checkpoint")
-        state["step"] + 1
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path / STATE, error) from error
     for file, (size, digest) in files.items():
@@ -156,25 +154,26 @@ def _parts(tensors: dict[str, Tensor]) -> Iterator[list[str]]:
 
 def _begin(aside: Path) -> None:
     """Room for a new checkpoint; what killed runs have left goes."""
-    if aside.parent.is_dir():
-        for leftover in aside.parent.glob(".step-*.partial"):
-            shutil.rmtree(leftover)
-    aside.mkdir(parents=True)
+    forget_partial(aside.parent)
+    with writing(aside):
+        aside.mkdir(parents=True)
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     from safetensors.torch import save as to_bytes
 
     content = to_bytes(tensors)
-    write_synced(path, content)
+    with writing(path):
+        write_synced(path, content)
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _finish(aside: Path, target: Path, state: dict[str, Any]) -> None:
-    write_synced(aside / STATE, json.dumps(state, indent=2).encode())
-    sync_folder(aside)
-    aside.rename(target)
-    sync_folder(target.parent)
+    with writing(target):
+        write_synced(aside / STATE, json.dumps(state, indent=2).encode())
+        sync_folder(aside)
+        aside.rename(target)
+        sync_folder(target.parent)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -212,6 +211,19 @@ def _checked(
             if owner is None or (shape and shape[0] != owner.shape[0]):
                 raise _foreign(path, f"its optimizer keeps {rest} {tuple(shape)}")
     return state, layout
+
+
+def _require_sound(state: dict[str, Any]) -> None:
+    """state.json has what a training goes on with, each of its type."""
+    if strange := [name for name in state["files"] if not FILE.fullmatch(name)]:
+        raise ValueError(f"{strange[0]!r} is no file of a checkpoint")
+    evaluation, window = state.get("evaluation", {}), state.get("window", {"steps": 0, "sums": {}})
+    counts = {"step": state["step"], "steps of the window": window["steps"]}
+    numbers = {"seconds": state.get("seconds", 0.0), **evaluation, **window["sums"]}
+    for name, value in (*counts.items(), *numbers.items()):
+        fits = isinstance(value, int if name in counts else (int, float)) and not isinstance(value, bool)
+        if not fits or (name in counts and value < 0):
+            raise TypeError(f"{name} is {value!r}")
 
 
 def step_of(path: Path) -> int:

@@ -59,13 +59,21 @@ class World:
         self.from_main(lambda: first.append(work()))
         return first[0] if first else work()
 
-    def _told(self, message: dict[str, Any]) -> dict[str, Any]:
-        """As JSON in a tensor: torch's own way to send objects is pickle."""
+    def failure(self, mine: Exception | None) -> str | None:
+        """What the last process to fail complained of, in every process; None where none has failed."""
+        if self.size == 1:
+            return None if mine is None else str(mine)
+        last = torch.tensor(-1 if mine is None else self.rank)
+        dist.all_reduce(last, dist.ReduceOp.MAX)
+        return None if last < 0 else self._told({"failure": str(mine)}, int(last))["failure"]
+
+    def _told(self, message: dict[str, Any], by: int = 0) -> dict[str, Any]:
+        """What one process says, in every process. As JSON in a tensor: torch's own way to send objects is pickle."""
         data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
         size = torch.tensor(len(data))
-        dist.broadcast(size, 0)
-        data = data if self.is_main else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(data, 0)
+        dist.broadcast(size, by)
+        data = data if self.rank == by else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, by)
         told: dict[str, Any] = json.loads(data.numpy().tobytes())
         return told
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import runs
-from horosphere.errors import UserError
+from horosphere.errors import NotFinite, UserError
 from horosphere.nn.eager import eager
 from horosphere.optim.schedules import share_of_peak
 from horosphere.progress import progress
@@ -67,10 +67,11 @@ def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitRes
     optimizer = task.optimizer(model)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
     if last:
-        state = checkpoint.restore(Path(last), model, world, optimizer, recipe=_fingerprint(about))
-    world.from_main(lambda: _begin(task, about, place, state["step"]))
-    loop = _Loop(model, task, optimizer, place, state, _fingerprint(about))
+        state |= checkpoint.restore(Path(last), model, world, optimizer, recipe=_fingerprint(about))
+    written = Path(world.from_main(lambda: str(_begin(task, about, place, state["step"]))))
+    loop = _Loop(model, task, optimizer, place, state, _fingerprint(about), written)
     with (
+        loop.abandoned_where_it_fails(),
         _shapes(task),
         stop_asked() as asked,
         progress("training", engine.steps, place.quiet or not world.is_main) as show,
@@ -153,11 +154,17 @@ def _fingerprint(about: About) -> str:
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
-def _begin(task: Task[Any], about: About, place: Place, step: int) -> None:
-    runs.begin(place.folder, about, step, place.resume)
+def _begin(task: Task[Any], about: About, place: Place, step: int) -> Path:
+    """Where the run is written."""
+    folder = runs.go_on(place.folder, about, step) if place.resume else runs.begin(place.folder, about)
     if step < task.engine.steps:
-        (place.folder / task.mark).unlink(missing_ok=True)  # a run that is prolonged is no longer what it exported
-    task.begin(place.folder)
+        (folder / task.mark).unlink(missing_ok=True)  # a run that is prolonged is no longer what it exported
+    try:
+        task.begin(folder)
+    except BaseException:
+        runs.abandon(folder, place.folder)
+        raise
+    return folder
 
 
 def _prepare(model: nn.Module, task: Task[Any]) -> None:
@@ -201,8 +208,10 @@ class _Loop:
         place: Place,
         state: dict[str, Any],
         fingerprint: str,
+        folder: Path,
     ):
         self.model, self.task, self.optimizer, self.place, self.fingerprint = model, task, optimizer, place, fingerprint
+        self.folder = folder  # where the run is written: aside, until it takes the place of another one
         self.engine, self.world = task.engine, task.world
         engine, world = self.engine, self.world
         self.trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -211,6 +220,7 @@ class _Loop:
         self.graphed = Graphed(self._learn) if alone and engine.compiled("cuda") else None
 
         self.done: int = state["step"]
+        self.saved = self.done
         self.evaluation: dict[str, float] = state["evaluation"]
         self.note = ""
         # sums over the steps since the last line of metrics: they stay on the device, and a checkpoint takes them along
@@ -235,7 +245,7 @@ class _Loop:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=self.graphed is None)
         for rows in self.rows:
-            batch = {name: self._to_device(t) for name, t in self.task.batch(step, rows).items()}
+            batch = self._batch(step, rows)
             whole = len(rows) == len(self.rows[0])
             if self.graphed is not None and whole and self.task.graphable(batch):
                 numbers = self.graphed(batch)
@@ -253,6 +263,28 @@ class _Loop:
         self.done = step + 1
         self.counted += 1
         self.timed += 1
+
+    def _batch(self, step: int, rows: range) -> dict[str, Tensor]:
+        """Rows of a step, on the device. Where they cannot be read, what was learned before is saved.
+
+        That is so for the first rows of a step: at later ones the model may have counted those before.
+        """
+        first, failure = rows == self.rows[0], None
+        batch: dict[str, Tensor] = {}
+        try:
+            batch = {name: self._to_device(t) for name, t in self.task.batch(step, rows).items()}
+        except UserError as error:
+            if not first:
+                raise
+            failure = error
+        said = self.world.failure(failure) if first else None
+        if said is None:
+            return batch
+        if self.done > self.saved:
+            self._save()
+        if self.saved:
+            said += f" The {self.saved:,} steps before it are saved: go on with --resume."
+        raise UserError(said) from failure
 
     def report(self, done: int, stop: bool) -> None:
         """What is due after this many steps.
@@ -296,6 +328,8 @@ class _Loop:
         try:
             with self._at_rest():
                 scores = self.task.evaluate(self.model, last)
+        except NotFinite as error:
+            self._fail(f"the evaluation after step {done:,}", done, error)
         except UserError:
             if rescue:
                 self._save()
@@ -356,31 +390,47 @@ class _Loop:
     def _stop_broken(self) -> NoReturn:
         step, index = self.broken.tolist()
         if step > 0:
-            self._fail(f"the gradient of {self.trained[index][0]} in step {step:,}")
-        self._fail(f"the loss in steps {self.done - self.counted + 1:,} to {self.done:,}")
+            self._fail(f"the gradient of {self.trained[index][0]} in step {step:,}", step - 1)
+        first = self.done - self.counted
+        self._fail(f"the loss in steps {first + 1:,} to {self.done:,}", first)
 
-    def _fail(self, what: str) -> NoReturn:
-        known = runs.latest(self.place.folder / CHECKPOINTS)
+    def _fail(self, what: str, learned: int, cause: Exception | None = None) -> NoReturn:
+        """learned: how many steps had been taken before it."""
+        known = runs.latest(self.folder / CHECKPOINTS)
         good = f"the last good checkpoint is {known}" if known else "no checkpoint was saved before it"
         clip = "none" if self.engine.clip is None else f"{self.engine.clip:g}"
-        lower = f"lower lr (now {self.engine.lr:g}) or clip (now {clip})"
-        raise UserError(f"{what} is not finite: {good}; {lower}")
+        how = f"lower lr (now {self.engine.lr:g}) or clip (now {clip})"
+        if not learned:
+            given = ", ".join(f"{name}={value}" for name, value in self.task.config.items())
+            how = f"no step came before it, so lr is not the reason: look at the data, and at {given or 'the network'}"
+        raise NotFinite(f"{what} is not finite: {good}; {how}") from cause
 
     def _save(self) -> None:
         reshard(self.model)
         sound = norms([p for _, p in self.trained], self.world).isfinite().tolist()
         if not all(sound):  # the gradient was sound, the step it led to was not
-            self._fail(f"{self.trained[sound.index(False)][0]} after step {self.done:,}")
+            self._fail(f"{self.trained[sound.index(False)][0]} after step {self.done:,}", self.done)
         window = {"steps": self.counted, "sums": {name: float(value) for name, value in self.window.items()}}
         kept = {"seconds": self.seconds(), "evaluation": self.evaluation, "window": window}
         notes = {"step": self.done, "recipe": self.fingerprint, **kept}
-        folder = self.place.folder / CHECKPOINTS
-        checkpoint.save(folder, self.model, self.optimizer, self.world, notes)
-        self.world.from_main(lambda: checkpoint.forget(folder, self.engine.keep))
+        checkpoint.save(self.folder / CHECKPOINTS, self.model, self.optimizer, self.world, notes)
+        self.saved = self.done
+        self.folder = Path(self.world.from_main(lambda: str(runs.settle(self.folder, self.place.folder))))
+        self.world.from_main(lambda: checkpoint.forget(self.folder / CHECKPOINTS, self.engine.keep))
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.world.is_main:
-            runs.append(self.place.folder, line)
+            runs.append(self.folder, line)
+
+    @contextmanager
+    def abandoned_where_it_fails(self) -> Iterator[None]:
+        """A run that was to replace another one, and failed before its first checkpoint, leaves that one."""
+        try:
+            yield
+        except BaseException:
+            if self.world.is_main:
+                runs.abandon(self.folder, self.place.folder)
+            raise
 
     @contextmanager
     def _at_rest(self) -> Iterator[None]:

@@ -220,7 +220,7 @@ class Task(Generic[Data]):
 
     def summary(self, run: Run) -> list[list[str]]:
         """Rows for a terminal or a page: what was trained, how good it is, how long it took."""
-        scores = run.evaluations()[-1]
+        scores = run.scores()
         last = max(line.get("seconds", 0.0) for line in run.lines())
         rows = self.about(run.about.facts)
         rows += [[metric.title, metric.show(scores[metric.name])] for metric in self.metrics if metric.name in scores]

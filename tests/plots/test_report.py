@@ -1,5 +1,7 @@
 """The report: one file, whole or absent, that fetches nothing and trusts no text."""
 
+import errno
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -94,12 +96,12 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(report, tmp_path, mo
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def full_disk(self, content):
-        self.touch()
-        raise OSError("No space left on device")
+    def full_disk(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr("horosphere.files.write_synced", full_disk)
+    with pytest.raises(UserError, match=r"report\.html: cannot be written \(No space"):
         report.save(path)
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
 

@@ -186,7 +186,7 @@ def test_a_curve_is_the_mean_of_what_the_seeds_had_at_the_same_step(tmp_path):
     runs = []
     for seed, losses in lines.items():
         about = About("nodes", {}, {"parameters": 7}, {})
-        begin(tmp_path / str(seed), about, 0, False)
+        begin(tmp_path / str(seed), about)
         for step, loss in losses.items():
             append(tmp_path / str(seed), {"step": step, "loss": loss, "nodes_per_second": 0.05, "seconds": 1.0})
         append(tmp_path / str(seed), {"step": 20, "eval_map": 0.5})

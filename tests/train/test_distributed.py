@@ -42,6 +42,10 @@ def runs(tmp_path_factory):
         {"folder": "nan", "task": {"nan_at": 3}},
         {"folder": "full", "full_disk": ".step-00000004.partial/optimizer-*"},
         {"folder": "odd", "batch": 7},
+        {"folder": "torn", "task": {"torn_at": 4}},
+        {"folder": "torn", "name": "again", "resume": True},
+        {"folder": "replaced", "lr": 0.5, "steps": 2},
+        {"folder": "replaced", "name": "again", "overwrite": True},
         {"folder": "alone", "task": {"raise_at": 3}},
     ]
     command = [
@@ -104,8 +108,22 @@ def test_a_mistake_is_told_by_both_and_neither_waits(runs):
     assert "does not divide into 2 processes" in outcome("odd", 10)
     assert not (folder / "odd").exists()
     assert "in step 3 is not finite" in outcome("nan", 8)
-    assert outcome("full", 9) == "no space left on device"
+    file = folder / "full/checkpoints/.step-00000004.partial/optimizer-00001-of-00001.safetensors"
+    assert outcome("full", 9).startswith(f"{file}: cannot be written (No space left on device); make room")
     assert [p.name for p in (folder / "full/checkpoints").iterdir()] == ["step-00000002"]
+
+
+def test_rows_that_one_process_cannot_read_cost_no_step(runs):
+    folder, outcome, _, _ = runs
+    assert outcome("torn", 11) == "7.png: torn. The 3 steps before it are saved: go on with --resume."
+    assert outcome("torn", "again") == "done"
+    assert_same_run(folder / "torn", folder / "one")
+
+
+def test_a_run_of_two_processes_replaces_another(runs):
+    folder, outcome, _, _ = runs
+    assert outcome("replaced", "again") == "done"
+    assert_same_run(folder / "replaced", folder / "one")
 
 
 def test_who_fails_alone_ends_all(runs):
@@ -113,7 +131,7 @@ def test_who_fails_alone_ends_all(runs):
     assert done.returncode != 0
     assert "this process fails alone" in done.stderr
     assert (folder / "alone").is_dir()
-    assert not (folder / "alone.11.outcome").exists()
+    assert not (folder / "alone.15.outcome").exists()
     assert seconds < 200  # nobody waited for a timeout
 
 

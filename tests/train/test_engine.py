@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from horosphere import stopping
-from horosphere.errors import UserError
+from horosphere.errors import NotFinite, UserError
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.engine import Place, rate
@@ -362,6 +362,28 @@ def test_nan_stops_with_its_step_and_the_last_good_checkpoint(tmp_path):
     )  # it was a passing trouble
 
 
+@pytest.mark.parametrize(
+    ("step", "advice"), [(1, "look at the data, and at curvature=1e+20"), (2, "lower lr (now 0.02)")]
+)
+def test_the_learning_rate_is_blamed_only_where_something_was_learned(tmp_path, step, advice):
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", task={"nan_at": step, "config": {"curvature": 1e20}})
+    assert advice in str(error.value)
+    assert ("lr is not the reason" in str(error.value)) == (step == 1)
+
+
+def test_an_evaluation_that_is_not_finite_is_no_fault_of_the_checkpoint(tmp_path):
+    class Lost(ToyTask):
+        def evaluate(self, model, last):
+            raise NotFinite("the model's logits are NaN: evaluate an earlier checkpoint")
+
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", task=Lost(), save_every=2)
+    good = tmp_path / "run/checkpoints/step-00000002"
+    said = f"the evaluation after step 3 is not finite: the last good checkpoint is {good}; lower lr"
+    assert str(error.value).startswith(said)
+
+
 def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
     """Its block and all before it have a broken gradient: those after it, nearer to the loss, have not."""
     model = Toy()
@@ -417,6 +439,60 @@ def test_a_folder_is_replaced_on_demand_and_only_if_it_is_a_run(tmp_path):
     assert (mine / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"task": {"nan_at": 1}},
+        {"task": {"raise_at": 2}, "save_every": 5},
+        {"model": "unbegun"},
+    ],
+)
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_the_one_it_was_to_replace(tmp_path, failure):
+    train(tmp_path / "run", steps=2)
+    before = everything(tmp_path)
+    if failure.get("model"):
+        failure = {"task": Unbegun()}
+    with pytest.raises((UserError, RuntimeError)):
+        train(tmp_path / "run", steps=3, overwrite=True, **failure)
+    assert everything(tmp_path) == before
+
+
+class Unbegun(ToyTask):
+    def begin(self, folder):
+        (folder / "tokenizer.json").write_text("half")
+        raise UserError("no tokenizer")
+
+
+def everything(folder):
+    return {str(path): path.read_bytes() if path.is_file() else None for path in Path(folder).rglob("*")}
+
+
+def test_a_run_takes_the_place_of_another_with_its_first_checkpoint(tmp_path):
+    """Before it, whoever looks finds the old one whole; after it the new one."""
+    train(tmp_path / "run", steps=2, lr=0.5)
+    seen = []
+
+    class Looking(ToyTask):
+        def batch(self, step, rows):
+            if step < 10**6:
+                rate = json.loads((tmp_path / "run/run.json").read_text())["recipe"]["engine"]["lr"]
+                seen.append((rate, checkpoints(tmp_path / "run")[-1], len(lines(tmp_path / "run"))))
+            return super().batch(step, rows)
+
+    train(tmp_path / "run", overwrite=True, task=Looking(), save_every=3, eval_every=None, steps=5)
+    old, new = (0.5, "step-00000002", 3), (0.02, "step-00000003")
+    assert seen == [old, old, old, (*new, 3), (*new, 4)]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_ctrl_c_before_the_first_checkpoint_saves_and_replaces(tmp_path):
+    train(tmp_path / "run", steps=2, lr=0.5)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", overwrite=True, task={"interrupt_at": 1})
+    assert checkpoints(tmp_path / "run") == ["step-00000001"]
+    train(tmp_path / "run", resume=True)
+
+
 def test_resume_needs_a_run(tmp_path):
     with pytest.raises(UserError, match=r"holds no run\.json: there is no run to resume"):
         train(tmp_path / "run", resume=True)
@@ -436,6 +512,40 @@ def test_what_was_trained_is_kept_where_an_evaluation_fails(tmp_path):
         fit_task(flat_model(), Unreadable(), config, quiet(tmp_path / "run"))
     assert checkpoints(tmp_path / "run") == ["step-00000002"]
     assert fit_task(flat_model(), Flat(), config, quiet(tmp_path / "run", resume=True)).step == 6
+
+
+class Torn(Flat):
+    """Its data cannot be read in a step, from the given rows on."""
+
+    def __init__(self, step, row=0):
+        super().__init__()
+        self.torn = step, row
+
+    def batch(self, step, rows):
+        if step == self.torn[0] and rows.start >= self.torn[1]:
+            raise UserError("7.png: no readable picture; replace it.")
+        return super().batch(step, rows)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_what_was_learned_is_saved_where_a_batch_cannot_be_read(tmp_path, micro_batch):
+    config = EngineConfig(steps=6, batch=8, lr=0.05, save_every=4, log_every=1, micro_batch=micro_batch)
+    fit_task(flat_model(), Flat(), config, quiet(tmp_path / "straight"))
+    saved = r"7\.png: no readable picture; replace it\. The 3 steps before it are saved: go on with --resume\.$"
+    with pytest.raises(UserError, match=saved):
+        fit_task(flat_model(), Torn(3), config, quiet(tmp_path / "run"))
+    assert checkpoints(tmp_path / "run") == ["step-00000003"]
+    fit_task(flat_model(), Flat(), config, quiet(tmp_path / "run", resume=True))
+    assert_same_run(tmp_path / "run", tmp_path / "straight", 6)
+
+
+def test_in_the_first_step_and_behind_rows_that_were_counted_nothing_is_saved(tmp_path):
+    config = EngineConfig(steps=6, batch=8, lr=0.05, save_every=4, micro_batch=2)
+    with pytest.raises(UserError, match=r"replace it\.$"):
+        fit_task(flat_model(), Torn(0), config, quiet(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"replace it\.$"):
+        fit_task(flat_model(), Torn(3, row=2), config, quiet(tmp_path / "other"))
+    assert checkpoints(tmp_path / "run") == checkpoints(tmp_path / "other") == []
 
 
 def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):

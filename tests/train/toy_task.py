@@ -1,5 +1,6 @@
 """A tiny task that can fail in every way, and a worker: `python toy_task.py JOBS` and under torchrun."""
 
+import errno
 import json
 import os
 import signal
@@ -82,11 +83,14 @@ class ToyTask(Task):
     kill_at: int = 0
     nan_at: int = 0
     raise_at: int = 0
+    torn_at: int = 0
     step = 0
     units_per_row = ROW
 
     def batch(self, step, rows):
         self.step = step + 1
+        if self.step == self.torn_at and LAST:
+            raise UserError("7.png: torn.")
         data = torch.randint(SYMBOLS, (self.engine.batch, ROW), generator=torch.Generator().manual_seed(step))
         return {"symbols": data[rows.start : rows.stop]}
 
@@ -180,7 +184,7 @@ def full_disk(file):
     def fail(path, content):
         if path.match(file):
             path.write_bytes(content[: len(content) // 2])
-            raise OSError("no space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(path, content)
 
     checkpoint.write_synced = fail
