@@ -165,6 +165,37 @@ def _exchanged(a: Path, b: Path) -> bool:
     return bool(LIBRARY.renameat2(HERE, os.fsencode(a), HERE, os.fsencode(b), EXCHANGE) == 0)
 
 
+def staged(folder: Path) -> Path:
+    """Where is written what shall take the place of a folder, once it is worth more than what is there."""
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.new{PARTIAL}")
+
+
+def make_staged(folder: Path) -> Path:
+    """That folder, empty: what a killed process has left there goes."""
+    new = staged(folder)
+    with writing(new):
+        if new.exists():
+            shutil.rmtree(new)
+        new.mkdir(parents=True)
+    return new
+
+
+def settle(written: Path, folder: Path) -> Path:
+    """What was staged takes its place; what was there goes. Where it is in its place, nothing happens."""
+    folder = folder.resolve()
+    if written != folder:
+        with writing(folder):
+            take_place(written, folder)
+    return folder
+
+
+def abandon(written: Path, folder: Path) -> None:
+    """What failed before it settled leaves nothing; what it was to replace stays."""
+    if written != folder.resolve():
+        shutil.rmtree(written, ignore_errors=True)
+
+
 def forget_partial(folder: Path) -> None:
     """Remove what killed processes were writing into a folder that this one has locked."""
     for left in _partial(folder):

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from typing import Any
 from horosphere import __version__
 from horosphere.catalogue import resolve, tasks
 from horosphere.errors import UserError, one_line
-from horosphere.files import PARTIAL, forget_partial, require_new_folder, take_place, write_whole, writing
+from horosphere.files import forget_partial, make_staged, require_new_folder, settle, staged, write_whole, writing
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
 CHECKPOINT = re.compile(r"step-(\d{8,})")
@@ -43,10 +42,9 @@ class About:
 
     def count(self, fact: str) -> int:
         """A fact that is a number of things."""
-        value = self.facts.get(fact)
-        if not _is_count(value):
+        if not _is_count(value := self.facts.get(fact)):
             raise UserError(f"{RUN} says {fact}={value!r} where a number of them belongs; train the model again")
-        return value
+        return int(self.facts[fact])
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Run:
 
 def steps_done(folder: Path) -> int:
     """How far the run in a folder has come, or the one that is to replace it; 0 where there is none."""
-    folder = next((place for place in (_staged(folder), folder) if (place / RUN).is_file()), folder)
+    folder = next((place for place in (staged(folder), folder) if (place / RUN).is_file()), folder)
     return max((line["step"] for line in Run.open(folder).lines()), default=0) if (folder / RUN).is_file() else 0
 
 
@@ -138,14 +136,10 @@ def require_place(folder: Path, resume: bool, overwrite: bool) -> About | None:
 
 def begin(folder: Path, about: About) -> Path:
     """A new run: run.json, and no metrics yet. Where another run is, it is written aside until it can `settle`."""
-    folder, aside = folder.resolve(), _staged(folder)
-    if aside.exists():
-        shutil.rmtree(aside)
-    with writing(aside):
-        aside.mkdir(parents=True)
-    _write_about(aside, about)
-    write_whole(aside / METRICS, b"")
-    return aside if (folder / RUN).is_file() else settle(aside, folder)
+    new = make_staged(folder)
+    _write_about(new, about)
+    write_whole(new / METRICS, b"")
+    return new if (folder / RUN).is_file() else settle(new, folder)
 
 
 def go_on(folder: Path, about: About, step: int) -> Path:
@@ -156,26 +150,6 @@ def go_on(folder: Path, about: About, step: int) -> Path:
     _write_about(folder, about)
     write_whole(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
     return folder
-
-
-def settle(written: Path, folder: Path) -> Path:
-    """A run that was written aside takes its place; the one before goes. Where it is in its place, nothing happens."""
-    folder = folder.resolve()
-    if written != folder:
-        with writing(folder):
-            take_place(written, folder)
-    return folder
-
-
-def abandon(written: Path, folder: Path) -> None:
-    """A run that failed before it could settle leaves nothing; what it was to replace stays."""
-    if written != folder.resolve():
-        shutil.rmtree(written, ignore_errors=True)
-
-
-def _staged(folder: Path) -> Path:
-    folder = folder.resolve()
-    return folder.with_name(f".{folder.name}.new{PARTIAL}")
 
 
 def _write_about(folder: Path, about: About) -> None:
@@ -205,7 +179,7 @@ def _line(text: bytes) -> dict[str, Any] | None:
     return line if all(isinstance(value, (int, float, str)) for value in line.values()) else None
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -37,7 +37,9 @@ def in_this_process(monkeypatch):
         for job in jobs:
             begun.append(job.folder.name)
             recipe, *settings = job.words[1 : job.words.index("--device")]
-            run_tiny(Recipe.read(recipe, settings), job.folder, resume=(job.folder / "run.json").is_file())
+            anew = "--overwrite" in job.command
+            resume = not anew and (job.folder / "run.json").is_file()
+            run_tiny(Recipe.read(recipe, settings), job.folder, resume=resume, overwrite=anew)
             update(job.steps, job.name)
 
     monkeypatch.setattr(compare, "run_all", run)

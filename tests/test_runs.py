@@ -9,6 +9,7 @@ import torch
 
 from horosphere import __version__, runs
 from horosphere.errors import UserError
+from horosphere.files import abandon, settle
 from horosphere.runs import About, Run
 
 ABOUT = About(
@@ -166,27 +167,27 @@ def test_a_run_that_replaces_another_is_written_aside_until_it_settles(logged, t
     assert Run.open(logged).about == ABOUT
     assert Run.open(logged).lines() == LINES
     assert runs.steps_done(logged) == 1  # of the run under way
-    assert runs.settle(new, logged) == logged
+    assert settle(new, logged) == logged
     assert (Run.open(logged).about.task, Run.open(logged).lines()) == ("pictures", [{"step": 1}])
     assert not (logged / "weights").exists()
-    assert runs.settle(logged, logged) == logged
+    assert settle(logged, logged) == logged
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_run_that_fails_before_it_settles_leaves_the_one_before(logged, tmp_path):
-    runs.abandon(runs.begin(logged, ABOUT), logged)
+    abandon(runs.begin(logged, ABOUT), logged)
     left = runs.begin(logged, ABOUT)  # as after kill -9
     (left / "half").write_text("")
     assert not (runs.begin(logged, ABOUT) / "half").exists()
-    runs.abandon(left, logged)
-    runs.abandon(logged, logged)  # in its place: it stays
+    abandon(left, logged)
+    abandon(logged, logged)  # in its place: it stays
     assert Run.open(logged).lines() == LINES
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_run_behind_a_link_is_replaced_where_it_lies(logged, tmp_path):
     (tmp_path / "link").symlink_to(logged)
-    runs.settle(runs.begin(tmp_path / "link", replace(ABOUT, task="pictures")), tmp_path / "link")
+    settle(runs.begin(tmp_path / "link", replace(ABOUT, task="pictures")), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert Run.open(logged).about.task == "pictures"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -19,10 +18,11 @@ from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.progress import progress
 from horosphere.recipes import recipe_names
-from horosphere.runs import RUN, Run, made_with
+from horosphere.runs import Run, made_with
 from horosphere.study.executors import Executor
 from horosphere.study.jobs import Job, run_all
-from horosphere.study.table import Results, Row
+from horosphere.study.table import RESULTS, Results, Row, require_same_study
+from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from horosphere.train.task import CompareOptions, Task
@@ -45,6 +45,11 @@ class Study:
     @property
     def task(self) -> Task[Any]:
         return next(iter(self.recipes.values())).task
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What tells it from other studies. With more seeds it is the same."""
+        return {entrant: [said[0], *sorted(said[1:])] for entrant, said in self.words.items()}
 
 
 def plan(
@@ -96,12 +101,20 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     there = executor.device(device)
     jobs = {(seed, name): _job(study, name, seed, engine.steps, there) for seed in seeds for name in study.words}
     if overwrite:
-        for job in jobs.values():
-            if (job.folder / RUN).is_file():
-                with locked(job.folder):
-                    shutil.rmtree(job.folder)
-    with progress("training", sum(job.steps for job in jobs.values()), quiet) as update:
-        run_all(list(jobs.values()), executor, update)
+        jobs = {key: job.anew() for key, job in jobs.items()}
+    with locked(study.out):
+        require_same_study(study.out / RESULTS, study.asked, overwrite)
+        with progress("training", sum(job.steps for job in jobs.values()), quiet) as update:
+            run_all(list(jobs.values()), executor, update)
+        results = _judged(study, jobs, engine, device)
+        results.save(study.out, study.asked)
+    return results
+
+
+def _judged(study: Study, jobs: Mapping[tuple[int, str], Job], engine: EngineConfig, device: str) -> Results:
+    """What the runs of the jobs came to."""
+    task = study.task
+    seeds = sorted({seed for seed, _ in jobs})
     a_step, rows = engine.batch * task.units_per_row, []
     for entrant in study.comparison.entrants:
         runs = [Run.open(jobs[seed, entrant.name].folder) for seed in seeds]
@@ -112,9 +125,7 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
         rows.append(
             replace(rows[-1], entrant=BEFORE, parameters=0, scores=_columns(before), seconds=[0.0], step_ms=0.0)
         )
-    results = _results(study, rows, made_with(device))
-    results.save(study.out)
-    return results
+    return _results(study, rows, made_with(device))
 
 
 def examine(study: Study, results: Results) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from horosphere import catalogue
 from horosphere.errors import UserError, choices
@@ -14,7 +14,7 @@ from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.study.compare import Study, compare, plan
 from horosphere.study.executors import Executor
-from horosphere.study.table import BEYOND, Results
+from horosphere.study.table import BEYOND, Results, require_same_study
 from horosphere.tables import table_lines
 from horosphere.tasks.few_shot import ZERO
 
@@ -68,8 +68,8 @@ class FewShotTable:
         """The columns in which a beats b, beyond the spread of seeds."""
         return [n for n, metric in self.columns.items() if metric.beats(self.scores[a][n], self.scores[b][n])]
 
-    def save(self, folder: Path) -> None:
-        about = {"verdict": self.verdict(), "seeds": self.seeds, "scores": self.scores}
+    def save(self, folder: Path, asked: dict[str, Any]) -> None:
+        about = {"verdict": self.verdict(), "asked": asked, "seeds": self.seeds, "scores": self.scores}
         write_whole(folder / TABLE, (json.dumps(about, indent=2) + "\n").encode())
 
 
@@ -95,13 +95,23 @@ class FewShotStudy:
         if not shots:
             raise UserError(f"shots: give some numbers, as in {','.join(map(str, SHOTS))}")
         most_first = sorted(set(shots), reverse=True)  # a class with too few pictures is told before the trainings
+        self._require_place([f"{count}-shot" for count in most_first])
         studies = {count: self._compare(f"{count}-shot", f"shots={count}") for count in most_first}
         return self._table({f"{count}-shot": (studies[count], "accuracy") for count in sorted(studies)})
 
     def base_to_novel(self, shots: int = 16) -> FewShotTable:
         """Half of the classes is learned. Columns: accuracy on that half, on the other, and their harmonic mean."""
+        columns = {"base": "base", "novel": "novel", "mean": "harmonic"}
+        self._require_place(columns)
         results = self._compare(f"base-to-novel-{shots}-shot", f"shots={shots}", "protocol=base-to-novel")
-        return self._table({"base": (results, "base"), "novel": (results, "novel"), "mean": (results, "harmonic")})
+        return self._table({name: (results, metric) for name, metric in columns.items()})
+
+    def _require_place(self, columns: Iterable[str]) -> None:
+        require_same_study(self.out / TABLE, self._asked(columns), self.overwrite)
+
+    def _asked(self, columns: Iterable[str]) -> dict[str, Any]:
+        """What tells the table from others."""
+        return {name: [*sorted(self.settings), *sorted(self.methods)] for name in columns}
 
     def _compare(self, name: str, *more: str) -> Results:
         decided = {setting.partition("=")[0] for setting in more} | {"protocol"}
@@ -139,7 +149,7 @@ class FewShotStudy:
         methods = [e.name for e in catalogue.comparisons()[RECIPE].entrants if e.name in scores]
         ordered = {method: scores[method] for method in (ZERO_SHOT, *methods)}
         table = FewShotTable(metrics, ordered, self.seeds, {name: results for name, (results, _) in columns.items()})
-        table.save(self.out)
+        table.save(self.out, self._asked(columns))
         return table
 
 

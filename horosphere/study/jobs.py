@@ -3,12 +3,12 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from horosphere.errors import UserError
 from horosphere.progress import Update
-from horosphere.runs import steps_done
+from horosphere.runs import RUN, steps_done
 from horosphere.stopping import sigterm_as_ctrl_c
 from horosphere.study.executors import Executor, Handle
 
@@ -25,10 +25,22 @@ class Job:
     folder: Path
     steps: int
     done: Callable[[Path], int] = steps_done  # how many of them a folder has
+    mark: str = RUN  # the file of the folder that says what it holds
+    replaced: bytes | None = None  # what that file says of what is to be replaced
 
     @property
     def command(self) -> list[str]:
-        return [*self.words, "--out", str(self.folder.resolve()), "--continue", "--quiet"]
+        """Where the folder holds what is to be replaced still, it is; else what is there goes on."""
+        how = "--overwrite" if self.replaced is not None and self._said() == self.replaced else "--continue"
+        return [*self.words, "--out", str(self.folder.resolve()), how, "--quiet"]
+
+    def anew(self) -> "Job":
+        """The same job, which replaces what is there now."""
+        return replace(self, replaced=self._said())
+
+    def _said(self) -> bytes | None:
+        file = self.folder / self.mark
+        return file.read_bytes() if file.is_file() else None
 
 
 def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:

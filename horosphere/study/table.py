@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from horosphere.catalogue import Entrant
+from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.tables import table_lines
@@ -170,6 +171,20 @@ class Results:
 
     # -- files ------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: Path) -> None:
-        about = {"verdict": self.verdict(), **asdict(self)}
+    def save(self, folder: Path, asked: dict[str, Any]) -> None:
+        """asked: what tells the study from others, by name."""
+        about = {"verdict": self.verdict(), "asked": asked, **asdict(self)}
         write_whole(folder / RESULTS, (json.dumps(about, indent=2) + "\n").encode())
+
+
+def require_same_study(file: Path, asked: dict[str, Any], overwrite: bool) -> None:
+    """Results are replaced unasked by those of a study that has all of theirs, and perhaps more."""
+    if overwrite or not file.is_file():
+        return
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))["asked"]
+        same = all(asked.get(name) == what for name, what in before.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        same = False
+    if not same:
+        raise UserError(f"{file} is of another study: choose another --out, or pass --overwrite")

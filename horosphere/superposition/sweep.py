@@ -13,7 +13,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,9 +23,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
-from horosphere.files import require_new_folder, write_whole
+from horosphere.files import (
+    abandon,
+    forget_partial,
+    locked,
+    make_staged,
+    require_new_folder,
+    settle,
+    write_whole,
+)
 from horosphere.progress import Update, progress
 from horosphere.stopping import stop_asked
 from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented, welch
@@ -95,12 +104,14 @@ def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: Swe
     for stream in streams(runs):
         Sampler(*stream)  # refuses impossible frequencies now, and not in the middle of the night
     grid = grid_of(runs, schedule)
-    rows = finished(out, grid, options.resume, options.overwrite)
-    chunk, state, spent = _checkpoint(out, grid)
-    if rows.keys() >= set(chunk):  # killed after the rows were written, before the checkpoint was removed
-        chunk, state, spent = [], {}, 0.0
     silent = options.quiet or options.report is not None
-    with stop_asked() as asked, progress("training", len(runs) * schedule.steps, silent) as bar:
+    with (
+        locked(out),
+        _begun(out, grid, options) as files,
+        stop_asked() as asked,
+        progress("training", len(runs) * schedule.steps, silent) as bar,
+    ):
+        rows, (chunk, state, spent) = files.rows, files.checkpoint()
         update = options.report or bar
         while len(rows) < len(runs):
             if asked():  # while the last runs were measured: their rows are written
@@ -112,7 +123,7 @@ def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: Swe
             group = _group(members, schedule, options)
             if state:
                 group.load(state)
-            keep = _Keeper(out, grid, chunk, spent, options.save_every_s)
+            keep = _Keeper(files, chunk, spent, options.save_every_s)
             tell = partial(_tell, update, len(rows) * schedule.steps, len(chunk))
             losses = _train(group, schedule, keep, asked, tell)
             measures = _measure(members, group.state(), options.device)
@@ -126,10 +137,9 @@ def sweep(runs: Sequence[Toy], schedule: Schedule, out: str | Path, options: Swe
                     "train_loss": loss,
                     "seconds": seconds,
                 }
-            write_rows(out, grid, rows, options.parquet)
-            (out / CHECKPOINT).unlink(missing_ok=True)
+            files.write_rows()
             chunk, state, spent = [], {}, 0.0
-    write_rows(out, grid, rows, options.parquet)
+        files.write_rows()
     return [rows[index] for index in range(len(runs))]
 
 
@@ -269,11 +279,52 @@ def _losses(weights: Sequence[tuple[Tensor, Tensor, str]], batches: Batches, dev
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Files:
+    """The files of a sweep. One that replaces another is written aside, until it has something to keep."""
+
+    place: Path
+    folder: Path  # where they are: the place, or aside
+    grid: Row
+    rows: dict[int, Row]  # of runs that are done
+    parquet: bool
+
+    def write_rows(self) -> None:
+        write_rows(self.folder, self.grid, self.rows, self.parquet)
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        self.folder = settle(self.folder, self.place)
+
+    def write_checkpoint(self, content: bytes) -> None:
+        write_whole(self.folder / CHECKPOINT, content)
+        self.folder = settle(self.folder, self.place)
+
+    def checkpoint(self) -> tuple[list[int], dict[str, Tensor], float]:
+        """Runs that were under way, their state, and the seconds they took so far; nothing where there are none."""
+        chunk, state, spent = _checkpoint(self.folder, self.grid)
+        # killed after the rows were written, before the checkpoint was removed
+        return ([], {}, 0.0) if self.rows.keys() >= set(chunk) else (chunk, state, spent)
+
+
+@contextmanager
+def _begun(out: Path, grid: Row, options: SweepOptions) -> Iterator[_Files]:
+    """The files of a sweep that begins or goes on. Where it fails before it has anything to keep, it leaves nothing."""
+    rows = finished(out, grid, options.resume, options.overwrite)
+    folder = out.resolve() if rows is not None else begin(out, grid)
+    if rows is not None:
+        forget_partial(folder)
+    files = _Files(out, folder, grid, rows or {}, options.parquet)
+    try:
+        yield files
+    except BaseException:
+        abandon(files.folder, out)
+        raise
+
+
 class _Keeper:
     """Saves the state of a group every so many seconds, but never spends more than SAVING of the time on it."""
 
-    def __init__(self, out: Path, grid: Row, chunk: list[int], spent: float, every: float):
-        self.path, self.grid, self.chunk, self.every = out / CHECKPOINT, _mark(grid), chunk, every
+    def __init__(self, files: _Files, chunk: list[int], spent: float, every: float):
+        self.files, self.chunk, self.every = files, chunk, every
         self.begin = time.perf_counter() - spent  # the time of earlier processes on this chunk counts
         self.due = time.perf_counter() + every
 
@@ -286,8 +337,9 @@ class _Keeper:
         begin = time.perf_counter()
         if begin < self.due and not now:
             return
-        about = {"grid": self.grid, "chunk": json.dumps(self.chunk), "seconds": f"{self.seconds():.3f}"}
-        write_whole(self.path, save(group.state(), about))
+        chunk, seconds = json.dumps(self.chunk), f"{self.seconds():.3f}"
+        about = {"grid": mark_of(self.files.grid), "chunk": chunk, "seconds": seconds}
+        self.files.write_checkpoint(save(group.state(), about))
         end = time.perf_counter()
         self.due = end + max(self.every, (end - begin) / SAVING)
 
@@ -310,38 +362,37 @@ def _counts(runs: Sequence[Toy]) -> Row:
     return {"counts": {law: digest.hexdigest() for law, digest in digests.items()}} if digests else {}
 
 
-def _mark(grid: Row) -> str:
+def mark_of(grid: Row) -> str:
     return hashlib.sha256(json.dumps(grid, sort_keys=True).encode()).hexdigest()
 
 
-def finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, Row]:
-    """Rows of the runs that an earlier process finished; makes the folder where there is none."""
+def finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, Row] | None:
+    """Rows of the runs that an earlier process finished; None where the sweep begins. Touches nothing."""
     if resume and (out / ABOUT).is_file():
         try:
             about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
-            before, rows = about["grid"], {int(index): row for index, row in about["rows"].items()}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{out / ABOUT}: damaged ({' '.join(str(error).split())}); start again with --overwrite"
-            ) from error
-        if before != grid:
-            raise UserError(
-                f"{out} holds a sweep over another grid ({_difference(before, grid)}): "
-                "give the same grid, or another --out"
-            )
+            before, rows = about["grid"], {int(index): dict(row) for index, row in about["rows"].items()}
+            difference = "" if before == grid else _difference(before, grid)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{out / ABOUT}: damaged ({one_line(error)}); start again with --overwrite") from error
+        if difference:
+            how = "give the same grid, or another --out"
+            raise UserError(f"{out} holds a sweep over another grid ({difference}): {how}")
         return rows
     if not overwrite and (out / ABOUT).is_file():
         raise UserError(
             f"{out} holds a sweep already: "
             "pass --resume to go on with it, --overwrite to start again, or choose another --out"
         )
-    if not (out.is_dir() and not any(out.iterdir())):  # an empty folder is as good as a new one
-        require_new_folder(out, overwrite, mark=ABOUT)
-    for name in (CHECKPOINT, RESULTS, PARQUET):
-        (out / name).unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
-    write_rows(out, grid, {}, parquet=False)
-    return {}
+    require_new_folder(out, overwrite, mark=ABOUT)
+    return None
+
+
+def begin(out: Path, grid: Row) -> Path:
+    """The folder of a new sweep, without rows yet; aside, where another one is."""
+    new = make_staged(out)
+    write_rows(new, grid, {}, parquet=False)
+    return new if (out / ABOUT).is_file() else settle(new, out)
 
 
 def _difference(before: Row, grid: Row) -> str:
@@ -366,7 +417,7 @@ def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], flo
     try:
         with safe_open(path, "pt") as file:
             about = file.metadata() or {}
-            if about["grid"] != _mark(grid):
+            if about["grid"] != mark_of(grid):
                 raise ValueError("it belongs to another grid")
             return (
                 json.loads(about["chunk"]),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from horosphere.errors import UserError
-from horosphere.files import write_whole
+from horosphere.files import locked, write_whole
 from horosphere.progress import progress
-from horosphere.runs import RUN, Run
+from horosphere.runs import Run
 from horosphere.study.executors import Executor
 from horosphere.study.jobs import Job, run_all
 from horosphere.superposition.fits import Losses, WidthFit, fit_widths
@@ -143,15 +142,14 @@ def study_widths(
         )
         chosen = (*plan.settings, *sizes, f"geometry={geometry}", f"seed={seed}", "--device", executor.device(device))
         folder = out / f"{name.lower()}-{width}-{seed}"
-        if overwrite and (folder / RUN).is_file():
-            shutil.rmtree(folder)
-        jobs.append(Job(folder.name, ("train", plan.recipe, *chosen), folder, base.engine.steps))
-    with progress("training", sum(job.steps for job in jobs), quiet) as update:
+        job = Job(folder.name, ("train", plan.recipe, *chosen), folder, base.engine.steps)
+        jobs.append(job.anew() if overwrite else job)
+    with locked(out), progress("training", sum(job.steps for job in jobs), quiet) as update:
         run_all(jobs, executor, update)
-    study = WidthStudy(
-        [_row(*key, geometry, job.folder) for (key, geometry), job in zip(grid.items(), jobs, strict=True)]
-    )
-    study.save(out)
+        study = WidthStudy(
+            [_row(*key, geometry, job.folder) for (key, geometry), job in zip(grid.items(), jobs, strict=True)]
+        )
+        study.save(out)
     return study
 
 

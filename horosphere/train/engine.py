@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from horosphere import runs
 from horosphere.errors import NotFinite, UserError
+from horosphere.files import abandon, settle
 from horosphere.nn.eager import eager
 from horosphere.optim.schedules import share_of_peak
 from horosphere.progress import progress
@@ -162,7 +163,7 @@ def _begin(task: Task[Any], about: About, place: Place, step: int) -> Path:
     try:
         task.begin(folder)
     except BaseException:
-        runs.abandon(folder, place.folder)
+        abandon(folder, place.folder)
         raise
     return folder
 
@@ -415,7 +416,7 @@ class _Loop:
         notes = {"step": self.done, "recipe": self.fingerprint, **kept}
         checkpoint.save(self.folder / CHECKPOINTS, self.model, self.optimizer, self.world, notes)
         self.saved = self.done
-        self.folder = Path(self.world.from_main(lambda: str(runs.settle(self.folder, self.place.folder))))
+        self.folder = Path(self.world.from_main(lambda: str(settle(self.folder, self.place.folder))))
         self.world.from_main(lambda: checkpoint.forget(self.folder / CHECKPOINTS, self.engine.keep))
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -429,7 +430,7 @@ class _Loop:
             yield
         except BaseException:
             if self.world.is_main:
-                runs.abandon(self.folder, self.place.folder)
+                abandon(self.folder, self.place.folder)
             raise
 
     @contextmanager

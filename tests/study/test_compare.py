@@ -181,6 +181,49 @@ def test_a_run_that_is_under_way_is_not_overwritten(tmp_path, in_this_process):
     assert {path for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 
 
+def test_a_study_that_another_process_has_under_way_is_refused(tmp_path, in_this_process):
+    settings = [f"data={write_data('nodes', tmp_path)}", *NODES]
+    study = plan("embedding", settings, NodesOptions(geometries=("lorentz", "euclidean")), 1, tmp_path / "out")
+    with locked(tmp_path / "out"), pytest.raises(UserError, match="is in use by process"):
+        compare(study, Here(1), "cpu", quiet=True)
+    assert not in_this_process
+
+
+def test_the_results_of_another_study_stay(tmp_path, in_this_process):
+    data = write_data("nodes", tmp_path)
+    two, three = (
+        plan("embedding", [f"data={data}", *NODES], NodesOptions(geometries=names), 1, tmp_path / "out")
+        for names in (("lorentz", "euclidean"), ("lorentz", "product", "euclidean"))
+    )
+    compare(two, Here(1), "cpu", quiet=True)
+    compare(three, Here(1), "cpu", quiet=True)  # has what the other has, and more
+    before = (tmp_path / "out/study.json").read_bytes()
+    in_this_process.clear()
+    with pytest.raises(UserError, match="is of another study"):
+        compare(two, Here(1), "cpu", quiet=True)
+    assert not in_this_process
+    assert (tmp_path / "out/study.json").read_bytes() == before
+    compare(two, Here(1), "cpu", overwrite=True, quiet=True)
+
+
+def test_a_study_that_fails_leaves_the_runs_it_was_to_replace(tmp_path, in_this_process, monkeypatch):
+    settings = [f"data={write_data('nodes', tmp_path)}", *NODES]
+    study = plan("embedding", settings, NodesOptions(geometries=("lorentz", "euclidean")), 1, tmp_path / "out")
+    compare(study, Here(1), "cpu", quiet=True)
+
+    def everything():
+        return {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+    def fail(*_):
+        raise UserError("no worker is left")
+
+    before = everything()
+    monkeypatch.setattr("horosphere.study.compare.run_all", fail)
+    with pytest.raises(UserError, match="no worker"):
+        compare(study, Here(1), "cpu", overwrite=True, quiet=True)
+    assert everything() == before
+
+
 def test_a_curve_is_the_mean_of_what_the_seeds_had_at_the_same_step(tmp_path):
     lines = {0: {10: 4.0, 20: 2.0}, 1: {5: 9.0, 10: 6.0, 15: 5.0, 20: 3.0}}
     runs = []

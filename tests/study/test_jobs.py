@@ -40,6 +40,20 @@ def test_a_job_is_a_command_that_can_be_given_twice(tmp_path):
     assert job.command == ["train", "helm-mice-tiny", "seed=1", "--out", str(tmp_path / "run"), "--continue", "--quiet"]
 
 
+def test_a_job_replaces_what_was_there_when_it_was_made_and_nothing_later(tmp_path):
+    old = Job("a", ("train",), tmp_path / "a", 4)
+    assert "--continue" in old.anew().command  # nothing was there
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/run.json").write_text("old")
+    job = old.anew()
+    assert "--overwrite" in job.command
+    assert "--continue" not in job.command
+    assert "--continue" in old.command
+    (tmp_path / "a/run.json").write_text("new")  # it was begun, and lost: it goes on
+    assert "--continue" in job.command
+    assert "--overwrite" not in job.command
+
+
 MEET = """
 import pathlib, sys, time
 begin, mine = time.time(), pathlib.Path(sys.argv[1])
@@ -75,8 +89,10 @@ def test_when_one_fails_the_others_are_told_to_stop(tmp_path, fake):
 
 
 def test_who_is_told_to_stop_leaves_no_job_behind(tmp_path, fake):
+    # many short sleeps: a signal that comes just before a long one would wait for its end
     stays = (
-        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(130)); open(sys.argv[1], 'w'); time.sleep(60)"
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(130)); open(sys.argv[1], 'w')\n"
+        "for _ in range(600): time.sleep(0.1)"
     )
     before, started = signal.getsignal(signal.SIGTERM), []
 

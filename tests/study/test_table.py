@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from horosphere.catalogue import Entrant
+from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
-from horosphere.study.table import RESULTS, Results, Row
+from horosphere.study.table import RESULTS, Results, Row, require_same_study
 
 RANK = Metric("rank", "mean rank", 2, "low", "judged")
 PRECISION = Metric("map", "mAP", 3, "high", "judged")
@@ -218,11 +219,27 @@ def test_lines_fit_a_terminal_and_mark_the_best():
 
 def test_what_is_kept_is_what_was_said(tmp_path):
     results = twins(HELM_D=[1.9, 1.91])
-    results.save(tmp_path)
+    results.save(tmp_path, {"HELM-D": ["helm-d-tiny", "lr=1"]})
     kept = json.loads((tmp_path / RESULTS).read_text())
     assert kept["verdict"] == results.verdict()
     assert [r["entrant"]["name"] for r in kept["rows"]] == [r.name for r in results.rows]
     assert kept["rows"][0]["scores"] == results.rows[0].scores
+
+
+def test_results_are_replaced_unasked_only_by_those_that_have_them_too(tmp_path):
+    asked, file = {"a": ["recipe", "lr=1"], "b": ["recipe", "lr=2"]}, tmp_path / RESULTS
+    require_same_study(file, asked, overwrite=False)
+    twins(HELM_D=[1.9, 1.91]).save(tmp_path, asked)
+    require_same_study(file, asked, overwrite=False)
+    require_same_study(file, {**asked, "c": ["another"]}, overwrite=False)
+    for other in ({"a": asked["a"]}, {**asked, "a": ["recipe", "lr=3"]}, {}):
+        with pytest.raises(UserError, match="is of another study: choose another --out, or pass --overwrite"):
+            require_same_study(file, other, overwrite=False)
+        require_same_study(file, other, overwrite=True)
+    for damage in ("", "[]", '{"asked": 3}', "{}", '{"asked": [1]}', "\0"):
+        file.write_text(damage)
+        with pytest.raises(UserError, match="another study"):
+            require_same_study(file, asked, overwrite=False)
 
 
 def test_a_pair_that_is_an_ablation_too_is_told_of_once():

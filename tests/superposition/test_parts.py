@@ -85,8 +85,22 @@ def test_a_sweep_in_parts_goes_on_where_it_was_even_in_one(tmp_path, begun):
     assert timeless(sweep(runs, schedule, tmp_path / "split", SweepOptions(quiet=True, resume=True))) == timeless(whole)
 
 
+def test_a_sweep_in_parts_that_fails_leaves_the_one_it_was_to_replace(tmp_path, begun, monkeypatch):
+    in_parts(tmp_path / "out", 2)
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+    def fail(*_):
+        raise UserError("no worker is left")
+
+    monkeypatch.setattr(parts, "run_all", fail)
+    with pytest.raises(UserError, match="no worker"):
+        in_parts(tmp_path / "out", 2, steps=20, overwrite=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
 def test_what_is_overwritten_leaves_no_part_of_another_grid(tmp_path, begun):
     in_parts(tmp_path / "out", 2)
     again = in_parts(tmp_path / "out", 2, steps=20, overwrite=True)
     assert timeless(again) == timeless(at_once(tmp_path / "whole", steps=20))
     assert {row["steps"] for row in again} == {20}
+    assert not (tmp_path / "out/parts").exists()

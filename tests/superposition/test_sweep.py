@@ -10,6 +10,7 @@ import torch
 
 from horosphere import stopping
 from horosphere.errors import UserError
+from horosphere.files import locked
 from horosphere.superposition import sweep as module
 from horosphere.superposition.diagnostics import welch
 from horosphere.superposition.results import read_results, settings
@@ -217,6 +218,39 @@ def test_changed_counts_are_another_grid(tmp_path):
     counts.write_text("\n".join(str(90 - i) for i in range(30)))
     with pytest.raises(UserError, match=r"another grid \(counts:.*counts.txt held other counts\)"):
         sweep(runs, SCHEDULE, out, resume=True, quiet=True)
+
+
+def everything(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_sweep_takes_the_place_of_another_with_the_first_thing_it_keeps(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    sweep(DOT[:2], SCHEDULE, out, quiet=True)
+    before = everything(out)
+
+    def fail(*_):
+        assert everything(out) == before
+        raise UserError("no memory is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_train", fail)
+        with pytest.raises(UserError, match="no memory"):
+            sweep(DOT[:3], SCHEDULE, out, overwrite=True, quiet=True)
+    assert everything(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_measure", fail)  # after a checkpoint, which took the place
+        with pytest.raises(AssertionError):
+            sweep(DOT[:3], SCHEDULE, out, overwrite=True, quiet=True, save_every_s=0.0)
+    assert (out / "checkpoint.safetensors").is_file()
+    assert len(sweep(DOT[:3], SCHEDULE, out, resume=True, quiet=True)) == 3
+
+
+def test_a_sweep_that_another_process_has_under_way_is_refused(tmp_path):
+    with locked(tmp_path / "out"), pytest.raises(UserError, match="is in use by process"):
+        sweep(DOT[:1], SCHEDULE, tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_someone_elses_folder_is_left_alone(tmp_path):
