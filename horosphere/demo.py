@@ -43,7 +43,7 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
         report.section(title)
         add_study(report, results, examine(study, results), catalogue.tasks()[study.task.kind].drawer)
     report.made_with(made_with())
-    report.save(out)
+    report.save(out, new=not overwrite)
     print(f"report: {out}")
 
 

@@ -77,9 +77,14 @@ def executor_options(parser: argparse.ArgumentParser) -> None:
 
 
 def output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
+    place(parser, default, text)
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def place(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
+    """Of a result that is there at once."""
     parser.add_argument("--out", metavar="PATH", default=default, type=named, help=text)
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

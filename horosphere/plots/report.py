@@ -103,8 +103,9 @@ class Report:
 </html>
 """
 
-    def save(self, path: str | Path) -> None:
-        write_whole(path, self.html().encode())
+    def save(self, path: str | Path, new: bool = False) -> None:
+        """new: nothing may be there yet."""
+        write_whole(path, self.html().encode(), new)
 
 
 def _caption(text: str) -> str:
@@ -129,7 +130,7 @@ def save_page(report: Report, pictures: Mapping[str, Figure], out: str | Path, o
     out = Path(out)
     if _is_page(out):
         require_new_file(out, overwrite)
-        report.save(out)
+        report.save(out, new=not overwrite)
         return [out]
     with new_folder(out, overwrite, PAGE) as folder:
         report.save(folder / PAGE)

@@ -82,12 +82,12 @@ def render(figure: Figure, suffix: str = ".png", dpi: int = 160) -> bytes:
     return buffer.getvalue()
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Write the picture in the format its name ends with."""
+def save(figure: Figure, path: str | Path, new: bool = False) -> None:
+    """Write the picture in the format its name ends with. new: nothing may be there yet."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise UserError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
-    write_whole(path, render(figure, suffix))
+    write_whole(path, render(figure, suffix), new)
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:

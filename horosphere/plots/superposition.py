@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, finish, log_axis, new_figure, new_panels, style
+from horosphere.files import require_new_file
+from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, log_axis, new_figure, new_panels, save, style
 from horosphere.plots.superposition_heads import MARKERS, draw_widths
 from horosphere.superposition.published import published
 from horosphere.superposition.results import Rows, Setting, settings
@@ -29,15 +30,16 @@ PUBLISHED_DENSITIES = (
 )  # of the series of figure 7b, which are named by their colours there
 
 
-def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
-    """Write every figure that the runs can fill, as PNG, and return their paths. Without figures there is no folder."""
-    written = []
+def draw_figures(rows: Rows, folder: str | Path, new: bool = False) -> list[Path]:
+    """Write every figure that the runs can fill, as PNG, and return their paths. Without figures there is no folder.
+
+    new: none of them may be there yet.
+    """
+    drawn: dict[Path, Figure] = {}
 
     def write(figure: Figure | None, name: str, *marks: str) -> None:
         if figure is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            written.append(Path(folder) / f"{'-'.join([name, *filter(None, marks)])}.png")
-            finish(figure, written[-1])
+            drawn[Path(folder) / f"{'-'.join([name, *filter(None, marks)])}.png"] = figure
 
     for bias in dict.fromkeys(row["bias"] for row in rows):
         here, mark = [row for row in rows if row["bias"] == bias], "" if bias == "normal" else f"{bias}-bias"
@@ -50,7 +52,13 @@ def draw_figures(rows: Rows, folder: str | Path) -> list[Path]:
                     "" if readout == "dot" else readout,
                 )
         write(draw_readouts(here), "readouts", mark)
-    return written
+    if drawn:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    for path in drawn:
+        require_new_file(path, overwrite=not new)
+    for path, figure in drawn.items():
+        save(figure, path, new)
+    return list(drawn)
 
 
 def draw_loss_against_width(rows: Rows) -> Figure | None:

@@ -241,17 +241,48 @@ def subcommands(parser):
     return next(action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
 
 
+def write_head(folder):
+    Path(folder).mkdir(parents=True)
+    about = {"model_type": "llama", "tie_word_embeddings": False, "vocab_size": 48}
+    Path(folder, "config.json").write_text(json.dumps(about))
+    save_file({"lm_head.weight": torch.randn(48, 16)}, Path(folder, "model.safetensors"))
+
+
 def test_two_models_of_one_name_are_two(run, monkeypatch):
+    from horosphere.plots.superposition_heads import draw_overlaps
+
     drawn = []
-    monkeypatch.setattr("horosphere.plots.superposition_heads.draw_overlaps", lambda heads, path: drawn.extend(heads))
-    for folder in ("a/run", "b/run"):
-        Path(folder).mkdir(parents=True)
-        Path(folder, "config.json").write_text(
-            json.dumps({"model_type": "llama", "tie_word_embeddings": False, "vocab_size": 48})
-        )
-        save_file({"lm_head.weight": torch.randn(48, 16)}, Path(folder, "model.safetensors"))
+    monkeypatch.setattr(
+        "horosphere.plots.superposition_heads.draw_overlaps",
+        lambda heads: (drawn.extend(heads), draw_overlaps(heads))[1],
+    )
+    write_head("a/run")
+    write_head("b/run")
     assert run("analyze", "a/run", "b/run", "--out", "pictures")[0] == 0
     assert drawn == ["a/run", "b/run"]
+
+
+def test_pictures_are_replaced_when_told_and_only_then(run, refused):
+    write_head("model")
+    widths, steps = ("--n=1000", "--widths=4,8", "--gammas=-1,-0.5555556,0.3333333"), ("--steps=3", "--batch=16")
+    assert run("sweep", *widths, *steps, "--seeds=1", "--out", "out", "--quiet")[0] == 0
+    for words, picture in (
+        (("fit", "--out", "law.png"), "law.png"),
+        (("analyze", "model", "--out", "heads"), "heads/overlaps.png"),
+        (("figures", "out", "--out", "pictures"), "pictures/figure-3.png"),
+    ):
+        assert run(*words)[0] == 0
+        Path(picture).write_text("mine")
+        code, _, said = run(*words)
+        assert (code, said) == (
+            2,
+            f"horosphere: {picture} exists already: choose another --out, or pass --overwrite\n",
+        )
+        assert Path(picture).read_text() == "mine"
+        assert run(*words, "--overwrite")[0] == 0
+        assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    Path("file").write_text("mine")
+    assert "file is a file: --out takes the name of a folder" in refused("analyze", "model", "--out", "file")
 
 
 def test_a_reader_who_has_seen_enough_is_no_mistake():

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import command, table
+from horosphere.cli.common import command, place, table
+from horosphere.errors import UserError
 
 
 def add(commands: Any) -> None:
@@ -12,15 +13,23 @@ def add(commands: Any) -> None:
     analyze = command(commands, "analyze", run, "how crowded the head of a language model is", example)
     analyze.add_argument("models", nargs="+", help="folder of a model or run, or hf:NAME on Hugging Face")
     analyze.add_argument("--text", metavar="DATA", help="a text: norms by how often a token occurs in it")
-    analyze.add_argument("--out", metavar="FOLDER", help="pictures (default none)")
+    place(analyze, None, "folder of pictures (default none)")
 
 
 def run(args: argparse.Namespace) -> None:
     from horosphere.extras import require
+    from horosphere.files import require_new_file
     from horosphere.superposition.heads import head, head_counts, head_geometry
 
+    names = ("overlaps.png", "norms.png")[: 1 + bool(args.text)] if args.out else ()
+    pictures = [Path(args.out) / name for name in names]
     if args.out:
         require("plots")
+        if Path(args.out).exists() and not Path(args.out).is_dir():
+            raise UserError(f"{args.out} is a file: --out takes the name of a folder here")
+    for picture in pictures:
+        if picture.parent.is_dir():
+            require_new_file(picture, args.overwrite)
     geometries, rows = {}, []
     for model in args.models:
         its_head = head(model)
@@ -29,10 +38,10 @@ def run(args: argparse.Namespace) -> None:
         rows += [*its_head.told(), *geometries[model].told()]
     table([], rows)
     if args.out:
+        from horosphere.plots.style import save
         from horosphere.plots.superposition_heads import draw_norms, draw_overlaps
 
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        draw_overlaps(geometries, Path(args.out) / "overlaps.png")
-        if args.text:
-            draw_norms(geometries, Path(args.out) / "norms.png")
+        for picture, draw in zip(pictures, (draw_overlaps, draw_norms), strict=False):
+            save(draw(geometries), picture, new=not args.overwrite)
         print(f"pictures: {args.out}/")

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from horosphere.cli.common import command, table
+from horosphere.cli.common import command, place, table
 from horosphere.errors import UserError
 
 
@@ -11,7 +11,7 @@ def add(commands: Any) -> None:
     example = "horosphere superposition figures runs/superposition-a"
     figures = command(commands, "figures", run, "redraw the paper's figures from sweeps", example)
     figures.add_argument("results", nargs="+", help="folders or results.csv of sweeps")
-    figures.add_argument("--out", metavar="FOLDER", default="figures", help="where the pictures go (default figures)")
+    place(figures, "figures", "folder of the pictures (default figures)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> None:
 
     require("plots")
     rows = read_results(args.results)
-    written = draw_figures(rows, args.out)
+    written = draw_figures(rows, args.out, new=not args.overwrite)
     if not written:
         raise UserError(f"these {len(rows)} runs fill none of {', '.join(FIGURES)}: sweep --grid a, b or c first")
     table([], [["picture", str(path)] for path in written])

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from horosphere.cli.common import command, table
+from horosphere.cli.common import command, place, table
 
 LOSSES = "CSV with family, dataset, m, loss (default: 108 published losses)"
 
@@ -12,7 +12,7 @@ def add(commands: Any) -> None:
     summary = "the law of loss against width of language models"
     fit = command(commands, "fit", run, summary, "horosphere superposition fit losses.csv")
     fit.add_argument("losses", nargs="?", help=LOSSES)
-    fit.add_argument("--out", metavar="PICTURE", help="draw it")
+    place(fit, None, "a picture of it")
 
 
 def fitted(losses: str | None) -> Any:
@@ -23,9 +23,14 @@ def fitted(losses: str | None) -> Any:
 
 
 def run(args: argparse.Namespace) -> None:
+    from horosphere.extras import require
+    from horosphere.files import require_new_file
     from horosphere.superposition.fits import width_exponent
     from horosphere.superposition.published import published
 
+    if args.out:
+        require("plots")
+        require_new_file(args.out, args.overwrite)
     law = fitted(args.losses)
     table([], law.rows())
     if not args.losses:
@@ -34,6 +39,7 @@ def run(args: argparse.Namespace) -> None:
         means = f"its α_N = 0.35 ± 0.02 means α_m = {c.exponent:.2f} ± {c.error:.2f}"
         print(f"Chinchilla: N ~ m^{c.growth:.2f}, so {means}")
     if args.out:
+        from horosphere.plots.style import save
         from horosphere.plots.superposition_heads import draw_width_fit
 
-        draw_width_fit(law, args.out)
+        save(draw_width_fit(law), args.out, new=not args.overwrite)
