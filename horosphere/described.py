@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from horosphere import settings
 from horosphere.errors import UserError, choices
 
 WIDTH = 100  # of help
@@ -35,6 +36,38 @@ class Setting:
         if isinstance(value, (list, tuple)):
             return ",".join(map(str, value))
         return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    @property
+    def allowed(self) -> str:
+        """What its type allows; "" where that goes without saying.
+
+        >>> Setting("keep", "Share | None", "", "").allowed, Setting("on", "Literal['a', 'b']", "", "").allowed
+        ('from 0 to 1, or none', 'a, b')
+        """
+        tree = ast.parse(self.kind, mode="eval").body
+        rules = [text for node in ast.walk(tree) if (text := _rule(node))]
+        rules = ["true, false", *rules] if rules and self.kind.startswith("bool |") else rules
+        optional = isinstance(tree, ast.BinOp) and self.kind.endswith("| None")
+        return ", or ".join([*dict.fromkeys(rules), *["none"] * optional]) if rules else ""
+
+
+def _rule(node: ast.AST) -> str:
+    """What a part of a type allows, in words."""
+    if isinstance(node, ast.Name):
+        rules = get_args(getattr(settings, node.id, None))[1:]
+        return rules[0].words if rules and isinstance(rules[0], settings.Range) else ""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Range":
+        return settings.Range(**{str(word.arg): _number(word.value) for word in node.keywords}).words
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
+        return ", ".join(str(part.value) for part in ast.walk(node.slice) if isinstance(part, ast.Constant))
+    return ""
+
+
+def _number(node: ast.expr) -> float:
+    """A number as a source has it: 3, -1, 10**6."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return float(_number(node.left) ** _number(node.right))
+    return float(ast.literal_eval(node))
 
 
 @cache
@@ -60,7 +93,7 @@ def describe(reference: str) -> dict[str, Setting]:
     read = {"horosphere", module.partition(".")[0]}  # a foreign library's base has no settings of ours
     ours = [places[base] for base in bases if places.get(base, "").partition(":")[0].partition(".")[0] in read]
     # dataclasses take the fields of their last base first
-    settings = {name: setting for base in reversed(ours) for name, setting in describe(base).items()}
+    known = {name: setting for base in reversed(ours) for name, setting in describe(base).items()}
     comments, apart = _comments(source), set[str]()
     for node in classes[name].body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -72,11 +105,11 @@ def describe(reference: str) -> dict[str, Setting]:
             continue
         kind, default = ast.unparse(node.annotation), "" if node.value is None else ast.unparse(node.value)
         if kind.endswith(", FLAT]"):
-            settings |= describe(places[kind.removeprefix("Annotated[").removesuffix(", FLAT]")])
+            known |= describe(places[kind.removeprefix("Annotated[").removesuffix(", FLAT]")])
         elif not kind.startswith("ClassVar") and "init=False" not in default:
             text = comments.get(node.end_lineno or node.lineno) or comments.get(-(node.lineno - 1), "")
-            settings[target.id] = Setting(target.id, kind, default, text)
-    return {name: setting for name, setting in settings.items() if name not in apart}
+            known[target.id] = Setting(target.id, kind, default, text)
+    return {name: setting for name, setting in known.items() if name not in apart}
 
 
 def _spec(module: str) -> ModuleSpec | None:
@@ -116,7 +149,7 @@ def from_words(
     >>> from_words(["--dim", "5", "--deep", "lr=1"], known)
     ['dim=5', 'deep=true', 'lr=1']
     """
-    settings, left = [], list(words)
+    said, left = [], list(words)
     while left:
         word = left.pop(0)
         key, equals, value = word.removeprefix("--").partition("=")
@@ -124,7 +157,7 @@ def from_words(
         if not word.startswith("--"):
             if not equals:
                 raise UserError(f"{word}: what is this for? A setting is written key=value or --key value")
-            settings.append(word)
+            said.append(word)
             continue
         if name not in known:
             whose = "" if get_close_matches(name, known, cutoff=0.8) else " and ".join(owners(name))
@@ -136,8 +169,8 @@ def from_words(
             if not left or left[0].startswith("--"):
                 raise UserError(f"--{key} has no value; write --{key} {known[name].default or 'VALUE'}")
             value = left.pop(0)
-        settings.append(f"{name}={value}")
-    return settings
+        said.append(f"{name}={value}")
+    return said
 
 
 def help_lines(known: Mapping[str, Setting], given: Mapping[str, Any]) -> list[str]:
@@ -146,6 +179,7 @@ def help_lines(known: Mapping[str, Setting], given: Mapping[str, Any]) -> list[s
     lines = ["settings, as --key value or key=value:"]
     for setting in known.values():
         option, value = f"--{setting.name.replace('_', '-')}", setting.value(given)
-        text = " ".join([f"  {option:{width}} ", *filter(None, [setting.help, value and f"({value})"])])
+        inside = "; ".join(filter(None, [value, setting.allowed]))
+        text = " ".join([f"  {option:{width}} ", *filter(None, [setting.help, inside and f"({inside})"])])
         lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * (width + 4))
     return lines

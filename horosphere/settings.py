@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 
 T = TypeVar("T")
 NOTHING = ("none", "null")
@@ -32,16 +32,33 @@ class Range:
         return self.least <= value <= self.most and self.above < value < self.below
 
     def __str__(self) -> str:
+        return f"{'goes' if self.words.startswith('from') else 'must be'} {self.words}"
+
+    @property
+    def words(self) -> str:
+        """For help: "at least 1", "from 0 to 1"."""
         if self.above == 0:
-            return "must be positive" + (" and finite" if self.below == math.inf else f" and below {self.below:g}")
+            end = f"at most {_end(self.most)}" if math.isfinite(self.most) else f"below {_end(self.below)}"
+            return f"positive and {'finite' if end == 'below inf' else end}"
         if math.isfinite(self.least) and (math.isfinite(self.most) or math.isfinite(self.below)):
-            end = f"just below {self.below:,.12g}" if self.below < self.most else f"{self.most:,.12g}"
-            return f"goes from {self.least:g} to {end}"
-        return f"must be at least {self.least:g}"
+            end = f"just below {_end(self.below)}" if self.below < self.most else _end(self.most)
+            return f"from {self.least:g} to {end}"
+        return f"at least {self.least:g}"
 
 
-Count = Annotated[int, Range(least=1)]
-Natural = Annotated[int, Range(least=0)]
+def _end(number: float) -> str:
+    """As one would write it: 1,000, but 1e9."""
+    short = f"{number:.0e}".replace("e+0", "e").replace("e+", "e")
+    return short if 10**6 <= number < math.inf and float(short) == number else f"{number:,.12g}"
+
+
+# Ends that no setting needs to pass: beyond them a slip of the pen would fill the memory, or train for ever.
+Count = Annotated[int, Range(least=1, most=10**9)]
+Natural = Annotated[int, Range(least=0, most=10**9)]
+Size = Annotated[int, Range(least=1, most=10**6)]  # widths, lengths, sides
+Extent = Annotated[int, Range(least=0, most=10**6)]  # a size, or 0: nothing
+Few = Annotated[int, Range(least=1, most=1000)]  # layers, levels, heads, pixels of a kernel
+Curvature = Annotated[float, Range(least=1e-10, most=1e10)]
 Positive = Annotated[float, Range(above=0, below=math.inf)]
 Amount = Annotated[float, Range(least=0, below=math.inf)]
 Share = Annotated[float, Range(least=0, most=1)]
@@ -110,10 +127,10 @@ def assign(parts: Sequence[type], values: dict[str, Any], where: str) -> list[di
 
 
 def check(instance: Any) -> None:
-    """Complain about a dataclass made in Python whose settings are out of range."""
+    """Complain about a dataclass made in Python whose settings are out of range, or none of the choices."""
     values = values_of(instance)
     for name, (kind, _) in settings_of(type(instance)).items():
-        _in_range(values[name], kind, name)
+        _allowed(values[name], kind, name)
 
 
 def _fields(cls: type) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
@@ -141,7 +158,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if kind is Any:
         return value
     if origin is Annotated:
-        return _in_range(convert(value, args[0], where), kind, where)
+        return _allowed(convert(value, args[0], where), kind, where)
     if origin in (Union, types.UnionType):
         return _one_of(value, args, where)
     if origin is Literal:
@@ -165,15 +182,28 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.lower() in NOTHING)
 
 
-def _in_range(value: Any, kind: Any, where: str) -> Any:
-    """The value, where its type allows it; of None and other types there is nothing to say."""
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next((part for part in get_args(kind) if get_origin(part) is Annotated), Any)
-    if get_origin(kind) is Annotated and isinstance(value, (int, float)):
-        for rule in get_args(kind)[1:]:
+def _allowed(value: Any, kind: Any, where: str) -> Any:
+    """The value, where ranges and choices of its type allow it; of other types there is nothing to say."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        inner = [part for part in args if get_origin(part) in (Annotated, Literal, tuple, list)]
+        if value is not None and len(inner) == 1 and not (isinstance(value, bool) and bool in args):
+            _allowed(value, inner[0], where)
+    elif origin is Annotated and isinstance(value, (int, float)):
+        for rule in args[1:]:
             if value not in rule:
-                raise UserError(f"{where}={value:g}: it {rule}")
+                raise UserError(f"{where}={_short(value)}: it {rule}")
+    elif origin is Literal and value not in args:
+        raise UserError(f"{where}={_short(value)}: choose from {', '.join(map(str, args))}")
+    elif origin in (tuple, list) and isinstance(value, (tuple, list)):
+        for item in value:
+            _allowed(item, args[0], where)
     return value
+
+
+def _short(value: Any) -> str:
+    """A number of a thousand digits, too."""
+    return f"{value:g}" if isinstance(value, float) else one_line(value, 40)
 
 
 def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
@@ -185,7 +215,7 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
         try:
             return convert(value, kind, where)
         except UserError as error:
-            complaints.append(str(error).removeprefix(f"{where}={value}: "))
+            complaints.append(str(error).removeprefix(f"{where}=").partition(": ")[2])
     answers = [*complaints, *["none"] * (types.NoneType in kinds)]
     raise UserError(f"{where}={value}: {', or '.join(answers)}")
 
@@ -238,7 +268,7 @@ def _number(value: Any) -> float | None:
     """None for all that is no number: a truth value and NaN too."""
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float, str)) else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return None if math.isnan(number) else number
 

@@ -196,7 +196,8 @@ def test_help_lists_every_setting_of_a_recipe_once_with_its_value(name):
     assert more <= {max(map(len, known)) + 8}  # below the text that they go on with
     text = "".join("".join(lines).split())
     for setting in known.values():
-        said = setting.help + f"({setting.value(recipe)})" * bool(setting.value(recipe))
+        inside = "; ".join(filter(None, [setting.value(recipe), setting.allowed]))
+        said = setting.help + f"({inside})" * bool(inside)
         assert "".join(said.split()) in text
 
 

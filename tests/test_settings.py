@@ -1,5 +1,6 @@
 """Recipes: what is written is what a dataclass gets, and every slip is named with its remedy."""
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -254,7 +255,7 @@ class Ranged:
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [
-        ("count", "0", "count=0: it must be at least 1"),
+        ("count", "0", "count=0: it goes from 1 to 1e9"),
         ("rate", "0", "rate=0: it must be positive and finite"),
         ("rate", "inf", "rate=inf: it must be positive and finite"),
         ("share", "1.5", "share=1.5: it goes from 0 to 1"),
@@ -270,9 +271,67 @@ def test_a_range_stands_in_the_type(name, value, remedy):
     assert str(error.value) == f"test: {remedy}"
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Range(least=0), "at least 0"),
+        (Range(least=0, most=1), "from 0 to 1"),
+        (Range(least=1, most=10**9), "from 1 to 1e9"),
+        (Range(least=1, most=1000), "from 1 to 1,000"),
+        (Range(least=0, below=2**32), "from 0 to just below 4,294,967,296"),
+        (Range(above=0, below=math.inf), "positive and finite"),
+        (Range(above=0, most=10**6), "positive and at most 1e6"),
+        (Range(above=0, below=2), "positive and below 2"),
+    ],
+)
+def test_a_range_has_words_that_its_ends_obey(rule, words):
+    assert rule.words == words
+    assert str(rule) in (f"must be {words}", f"goes {words}")
+    for inside in {rule.least, rule.most} - {math.inf, -math.inf}:
+        assert inside in rule or inside == rule.above
+    for outside in {rule.above, rule.below, rule.least - 1, rule.most + 1}:
+        assert outside not in rule
+    assert math.nan not in rule
+
+
+@dataclass(frozen=True)
+class Chosen:
+    kind: Literal["flat", "curved"] = "flat"
+    compile: bool | Literal["auto"] = "auto"
+    sizes: tuple[Count, ...] = (1,)
+    pair: tuple[Decay, Decay] | list[Decay] = (0.9, 0.99)
+    limit: Count | None = None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "round"},
+        {"compile": "maybe"},
+        {"sizes": (3, 0)},
+        {"sizes": [0]},
+        {"limit": 0},
+        {"limit": -(10**400)},
+    ],
+)
+def test_choices_and_lists_of_what_is_made_in_python_are_checked(wrong):
+    check(Chosen("curved", compile=True, sizes=(), limit=3))
+    check(Chosen(compile=False))
+    with pytest.raises(UserError, match=f"^{next(iter(wrong))}=") as error:
+        check(Chosen(**wrong))
+    assert len(str(error.value)) < 120
+
+
+@pytest.mark.parametrize("value", ["1e999", "9" * 400, 10**400, "1" + "0" * 5000, "-1e400", ".5e-400"])
+def test_numbers_of_a_thousand_digits_are_numbers(value):
+    for name in ("count", "rate", "share"):
+        with contextlib.suppress(UserError):
+            build(Ranged, {name: value}, "test")
+
+
 def test_what_is_made_in_python_is_checked_too():
     check(Ranged())
-    with pytest.raises(UserError, match="count=0: it must be at least 1"):
+    with pytest.raises(UserError, match="count=0: it goes from 1 to 1e9"):
         check(Ranged(count=0))
     with pytest.raises(UserError, match="decay=1: it goes from 0 to just below 1"):
         check(Ranged(decay=1.0))

@@ -91,4 +91,6 @@ def _settings(title: str, known: Mapping[str, Setting], given: Mapping[str, Any]
     values = {s.name: s.value(given) for s in known.values()}
     # one long value would move all that is said beside them out of sight
     cut = {name: value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…" for name, value in values.items()}
-    table([title, "value", "what it is"], [[s.name, cut[s.name], s.help] for s in known.values()])
+    # choices stand in full in --help
+    rows = [[s.name, cut[s.name], s.allowed if len(s.allowed) <= LONGEST else "", s.help] for s in known.values()]
+    table([title, "value", "allowed", "what it is"], rows)

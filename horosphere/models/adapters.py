@@ -25,7 +25,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import new_folder
 from horosphere.models.towers import Towers, has_adapter
-from horosphere.settings import Count, build, convert, settings_of
+from horosphere.settings import Size, build, check
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
 SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projections that have weights of their own
@@ -38,13 +38,12 @@ class Adaptation:
     # projection: the last layer of the text tower; hyperclip, lora, oft: adapters on its attention; full: all of it
     method: Literal["none", "projection", "hyperclip", "lora", "oft", "full"] = "none"
     sides: Literal["text", "image", "both"] = "text"  # of the towers
-    block: Count = 32  # of hyperclip and oft: matrices are made of blocks of n x n
-    rank: Count = 8  # of lora
+    block: Size = 32  # of hyperclip and oft: matrices are made of blocks of n x n
+    rank: Size = 8  # of lora
     shared: bool = False  # of hyperclip: one block a projection for all of its channels
 
     def __post_init__(self) -> None:
-        for name, (kind, _) in settings_of(Adaptation).items():  # from Python too, a misspelt method is no method
-            convert(getattr(self, name), kind, name)
+        check(self)  # from Python too, a misspelt method is no method
         if self.method == "projection" and self.sides != "text":
             raise UserError(f"sides={self.sides}: method=projection learns on the text side; use sides=text")
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.models.adapters import Adaptation, Learner, adapt
 from horosphere.models.towers import Towers
-from horosphere.settings import Amount, Count, Natural
+from horosphere.settings import Amount, Extent, Few, Size
 
 EMBEDDING = 7  # side of the convolution that embeds the cost
 SHARPNESS = 10.0  # of the cost: cosines of names differ by tenths, and weights start for inputs of about 1
@@ -39,12 +39,12 @@ DOUBLINGS = 2  # of the resolution in the decoder
 class CostAggregationConfig:
     """Small enough for a few minutes on a CPU. The paper's head: channels 128, window 12, guide 128."""
 
-    channels: Count = 32  # of the embedded cost
-    rounds: Count = 2  # of spatial and class aggregation
-    heads: Count = 4  # of attention
-    window: Count = 8  # side of the windows of spatial attention, in places; every other round they are shifted by half
-    guide: Natural = 16  # channels of what the picture adds to costs; 0: nothing
-    text_guide: Natural = 16  # channels of what names of classes add to costs; 0: nothing
+    channels: Size = 32  # of the embedded cost
+    rounds: Few = 2  # of spatial and class aggregation
+    heads: Few = 4  # of attention
+    window: Size = 8  # side of the windows of spatial attention, in places; every other round they are shifted by half
+    guide: Extent = 16  # channels of what the picture adds to costs; 0: nothing
+    text_guide: Extent = 16  # channels of what names of classes add to costs; 0: nothing
     past: Amount = 30.0  # weight of the cost that goes past the head; 0: all goes through it
 
 

@@ -17,14 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from horosphere.errors import UserError
 from horosphere.nn.clustering import Assignments, ClusterMixer, ClusterSizes, ImageNorm, side
-from horosphere.settings import Amount, Count, Decay, Natural, Positive
-
-CHOICES = {
-    "patch_geometry": ("euclidean", "lorentz"),
-    "window_geometry": ("euclidean", "lorentz"),
-    "hierarchy": ("levels", "shifted"),
-    "assignment": ("soft", "hard"),
-}
+from horosphere.settings import Amount, Curvature, Decay, Extent, Few, Size, check
 
 
 @dataclass(frozen=True)
@@ -37,26 +30,27 @@ class HCFormerConfig:
 
     no_settings: ClassVar[frozenset[str]] = frozenset({"image_size", "in_channels", "num_classes"})  # of the data
 
-    blocks: tuple[Count, ...] = (2, 2, 6, 2)
-    dims: tuple[Count, ...] = (32, 64, 196, 224)
-    heads: tuple[Count, ...] = (4, 4, 8, 8)
-    head_width: Count = 16
-    mlp_ratios: tuple[Count, ...] = (8, 8, 4, 4)
-    windows: tuple[Count, ...] = (7, 7, 1, 1)  # per side
-    patch_centres: tuple[Count, ...] = (16, 4, 49, 16)  # in a window
-    image_size: Count = 224  # that position biases are learned on; any other works
-    stem_kernel: Count = 4
-    stem_stride: Count = 4
-    in_channels: Count = 3
+    blocks: tuple[Few, ...] = (2, 2, 6, 2)
+    dims: tuple[Size, ...] = (32, 64, 196, 224)
+    heads: tuple[Few, ...] = (4, 4, 8, 8)
+    head_width: Size = 16
+    mlp_ratios: tuple[Few, ...] = (8, 8, 4, 4)
+    windows: tuple[Size, ...] = (7, 7, 1, 1)  # per side
+    patch_centres: tuple[Size, ...] = (16, 4, 49, 16)  # in a window
+    image_size: Size = 224  # that position biases are learned on; any other works
+    stem_kernel: Few = 4
+    stem_stride: Few = 4
+    in_channels: Size = 3
     num_classes: int = 1000  # 0: the mean feature instead of logits
     drop_path: Decay = 0.0  # of the last block; falls linearly to 0 at the first
     layer_scale: Amount = 1e-5
 
-    window_centres: tuple[Natural, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
-    patch_geometry: str = "euclidean"
-    window_geometry: str = "lorentz"
-    curvature: Positive = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
-    hierarchy: str = "levels"  # or "shifted": in every other block windows move by half of one; no window level
+    window_centres: tuple[Extent, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
+    patch_geometry: Literal["euclidean", "lorentz"] = "euclidean"
+    window_geometry: Literal["euclidean", "lorentz"] = "lorentz"
+    curvature: Curvature = 1.0  # κ: of hyperbolic levels, whose curvature is -κ
+    # shifted: in every other block windows move by half of one; there is no window level
+    hierarchy: Literal["levels", "shifted"] = "levels"
     assignment: Literal["soft", "hard"] = "soft"
     position_bias: bool = True
 
@@ -69,15 +63,13 @@ class HCFormerConfig:
                 raise UserError(
                     f"{field.name} has {len(value)} numbers for {len(self.blocks)} stages: give one a stage"
                 )
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
+        if not self.blocks:
+            raise UserError("blocks names no stage: give the number of blocks in each, as in blocks=2,2,6,2")
+        check(self)
         for name in ("patch_centres", "window_centres"):
             for count in getattr(self, name):
                 if count or name == "patch_centres":
                     side(count, name)
-        if not 0 <= self.drop_path < 1:
-            raise UserError(f"drop_path={self.drop_path}: a share of images, from 0 to below 1")
 
     @property
     def strides(self) -> tuple[int, ...]:

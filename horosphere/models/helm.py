@@ -6,7 +6,7 @@ Llama and DeepSeek-V3, to the parameter names. Everything Hugging Face does with
 """
 
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +42,9 @@ from horosphere.nn import (
     rotary_angles,
 )
 from horosphere.nn.attention import Mask, Temperature
-from horosphere.nn.head import HEADS
 from horosphere.nn.rotary import Angles
 from horosphere.nn.slots import residual_norm
-from horosphere.settings import Amount, Count, Natural, Positive
+from horosphere.settings import Amount, Count, Curvature, Extent, Few, Natural, Positive, Range, Size, check
 
 
 class HelmConfig(PretrainedConfig):
@@ -66,40 +65,40 @@ class HelmConfig(PretrainedConfig):
         | {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"}
     )
 
-    geometry: str = "lorentz"  # or "euclidean": the twin
-    curvature: Positive = 1.0  # c of the stream, whose curvature is -c
-    vocab_size: Count = 32000
-    hidden_size: Count = 384
-    num_hidden_layers: Count = 6
-    num_attention_heads: Count = 6
-    intermediate_size: Count = 1536
+    geometry: Literal["lorentz", "euclidean"] = "lorentz"  # euclidean: the twin
+    curvature: Curvature = 1.0  # c of the stream, whose curvature is -c
+    vocab_size: Size = 32000
+    hidden_size: Size = 384
+    num_hidden_layers: Few = 6
+    num_attention_heads: Few = 6
+    intermediate_size: Size = 1536
     max_position_embeddings: Count = 2048
     rope_theta: Positive = 10000.0
     rms_norm_eps: Positive = 1e-6
     initializer_range: Positive = 0.02
     tie_word_embeddings: bool = False
     use_cache: bool = True
-    position: str = "rotary"  # HoPE; or "learned"
-    residual: str = "centroid"  # s·N(x + w·y); or "additive"
-    head: str = "ambient"  # or "hyperplane"
+    position: Literal["rotary", "learned"] = "rotary"  # rotary: HoPE
+    residual: Literal["centroid", "additive"] = "centroid"  # centroid: s·N(x + w·y)
+    head: Literal["ambient", "hyperplane"] = "ambient"
 
-    attention: str = "full"  # or "latent", with the five sizes below
-    head_dim: Count = 64
-    q_lora_rank: Count | None = None
-    kv_lora_rank: Count = 64
-    qk_nope_head_dim: Count = 32
-    qk_rope_head_dim: Count = 16
-    v_head_dim: Count = 32
+    attention: Literal["full", "latent"] = "full"  # latent: with the five sizes below
+    head_dim: Size = 64
+    q_lora_rank: Size | None = None
+    kv_lora_rank: Size = 64
+    qk_nope_head_dim: Size = 32
+    qk_rope_head_dim: Size = 16
+    v_head_dim: Size = 32
 
-    n_routed_experts: Natural = 0  # 0: dense
-    num_experts_per_tok: Count = 2
-    n_shared_experts: Natural = 1
-    moe_intermediate_size: Count = 768
+    n_routed_experts: Annotated[int, Range(least=0, most=1000)] = 0  # 0: dense
+    num_experts_per_tok: Few = 2
+    n_shared_experts: Extent = 1
+    moe_intermediate_size: Size = 768
     first_k_dense_replace: Natural = 1
-    expert_curvature: str = "mixture"  # each its own, learned; or "constant"
+    expert_curvature: Literal["mixture", "constant"] = "mixture"  # mixture: each its own, learned
     # lowest and highest c of the experts at the start, in units of the stream's
-    expert_spread: tuple[float, float] | list[float] = (0.1, 2.0)
-    gate: str = "sigmoid"  # or "softmax"
+    expert_spread: tuple[Curvature, Curvature] | list[Curvature] = (0.1, 2.0)
+    gate: Literal["sigmoid", "softmax"] = "sigmoid"
     routed_scaling_factor: Positive = 1.0
     balance_speed: Amount = 1e-3  # of the router's bias, per step
     balance_loss: Amount = 1e-4
@@ -111,18 +110,7 @@ class HelmConfig(PretrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self.expert_spread = list(self.expert_spread)
         super().__post_init__(**kwargs)
-        choices = {
-            "geometry": ("lorentz", "euclidean"),
-            "position": ("rotary", "learned"),
-            "residual": ("centroid", "additive"),
-            "head": HEADS,
-            "attention": ("full", "latent"),
-            "expert_curvature": ("mixture", "constant"),
-            "gate": ("sigmoid", "softmax"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name}={getattr(self, name)}: choose {' or '.join(allowed)}")
+        check(self)
         turned = self.head_dim if self.attention == "full" else self.qk_rope_head_dim
         if turned % 2:
             raise UserError(
@@ -144,7 +132,7 @@ class HelmBlock(GradientCheckpointingLayer):
     def __init__(self, config: HelmConfig, layer: int):
         super().__init__()
         dim, manifold = config.hidden_size, geometry(config.geometry, config.hidden_size, config.curvature)
-        self.input_residual = SlotResidual(dim, manifold, config.residual) if layer else None  # type: ignore[arg-type]
+        self.input_residual = SlotResidual(dim, manifold, config.residual) if layer else None
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
@@ -158,7 +146,7 @@ class HelmBlock(GradientCheckpointingLayer):
             self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
-        self.attention_residual = SlotResidual(dim, manifold, config.residual)  # type: ignore[arg-type]
+        self.attention_residual = SlotResidual(dim, manifold, config.residual)
         self.post_attention_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.mlp: nn.Module
         if config.n_routed_experts and layer >= config.first_k_dense_replace:
@@ -236,7 +224,7 @@ class HelmModel(HelmPreTrainedModel):
             else None
         )
         self.layers = nn.ModuleList(HelmBlock(config, i) for i in range(config.num_hidden_layers))
-        self.output_residual = SlotResidual(dim, self.manifold, config.residual)  # type: ignore[arg-type]
+        self.output_residual = SlotResidual(dim, self.manifold, config.residual)
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
         self.gradient_checkpointing = False
         self.post_init()

@@ -12,7 +12,7 @@ The paper leaves three things open. Here
 
 import itertools
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz, Manifold
 from horosphere.geometry.manifold import HALF, learned_curvature
 from horosphere.models.backbones import adapt, blocks_of, create_backbone
-from horosphere.settings import Amount, Count
+from horosphere.settings import Amount, Few, Range, Size, check
 
 TEMPERATURE = 0.07  # of the attention that finds parts
 # std of leaf means in each coordinate, where draws have std 1: centres start farther apart than draws, siblings nearer
@@ -38,21 +38,18 @@ class HiMapperConfig:
     (16, 8, 4)
     """
 
-    leaves: Count = 32  # N
-    levels: Count = 4  # L: 32, 16, 8, 4 nodes
-    width: Count = 128
-    heads: Count = 4
-    geometry: str = "lorentz"  # of the contrastive loss; or "euclidean"
+    leaves: Size = 32  # N
+    levels: Annotated[int, Range(least=2, most=20)] = 4  # L: 32, 16, 8, 4 nodes
+    width: Size = 128
+    heads: Few = 4
+    geometry: Literal["lorentz", "euclidean"] = "lorentz"  # of the contrastive loss
     probabilistic: bool = True  # False: a node is a vector, a parent the mean of its children
     contrast_weight: Amount = 0.1  # α
     kl_weight: Amount = 0.01  # β
 
     def __post_init__(self) -> None:
-        if self.geometry not in ("lorentz", "euclidean"):
-            raise UserError(f"geometry={self.geometry}: choose lorentz or euclidean")
-        if self.levels < 2:
-            raise UserError(f"levels={self.levels}: a hierarchy has at least 2")
-        if self.heads < 1 or self.width % self.heads:
+        check(self)
+        if self.width % self.heads:
             raise UserError(f"width={self.width} does not split into heads={self.heads}: choose a multiple of it")
         halves = 2 ** (self.levels - 1)
         if self.leaves < halves or self.leaves % halves:

@@ -19,15 +19,14 @@ may carry a gradient of its own: beside prompt learning this is one more loss.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
-from horosphere.settings import Amount, Count, Positive
+from horosphere.settings import Amount, Curvature, Range, Size, check
 
 TEMPERATURE = 0.1  # of the choice of an ancestor
 MOST = 4096  # triplets of a step
@@ -38,15 +37,15 @@ class LatHAdapterConfig:
     """The numbers of the paper."""
 
     geometry: Literal["poincare", "lorentz", "euclidean"] = "poincare"  # where classes, attributes and pictures lie
-    attributes: Count = 16  # N: learned vectors between classes and pictures
+    attributes: Size = 16  # N: learned vectors between classes and pictures
     beta: Amount = 0.1  # β: how much of its neighbours a class takes on
-    curvature: Positive = 0.1  # c of a curved geometry, whose curvature is -c
+    curvature: Curvature = 0.1  # c of a curved geometry, whose curvature is -c
     margin: Amount = 0.1  # σ of both hierarchy losses
-    neighbours: Count = 3  # k: how many nearest points are near, the point itself among them
+    # k: how many nearest points are near, the point itself among them
+    neighbours: Annotated[int, Range(least=2, most=10**6)] = 3
 
     def __post_init__(self) -> None:
-        if self.neighbours < 2:
-            raise UserError(f"neighbours={self.neighbours}: a point is the nearest to itself; use at least 2")
+        check(self)
 
 
 # -- the attribute-aware text refiner (ATR) ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.files import write_whole
 from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
-from horosphere.settings import Count, Positive
+from horosphere.settings import Curvature, Size, check
 
 START = 1e-3  # std of the points at the start: near the origin, where every direction is still open
 
@@ -31,11 +31,12 @@ class NodeEmbeddingConfig:
     """The same for every geometry, so that geometries compare."""
 
     geometry: str = "lorentz"  # euclidean, poincare, lorentz, product, or for example lorentz:6+euclidean:4
-    dim: Count = 10  # dimensions
-    curvature: Positive | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
+    dim: Size = 10  # dimensions
+    curvature: Curvature | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
     learn_curvature: bool = False  # let training choose the curvature
 
     def __post_init__(self) -> None:
+        check(self)
         self.manifold()
 
     def manifold(self) -> Manifold:

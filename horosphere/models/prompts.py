@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.models.towers import Towers
-from horosphere.settings import Count
+from horosphere.settings import Few
 
 PLACE = "x"  # the word that keeps a place for a vector that begins at random
 START_STD = 0.02  # of vectors that begin at random
@@ -26,7 +26,7 @@ START_STD = 0.02  # of vectors that begin at random
 
 @dataclass(frozen=True)
 class ContextConfig:
-    context: Count | None = None  # learned vectors that begin at random; none: the words before {} in the template
+    context: Few | None = None  # learned vectors that begin at random; none: the words before {} in the template
 
 
 def filled(template: str, names: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from horosphere.models.dense import SemanticFPN, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper
 from horosphere.models.weights import begin_with, require_one_source
 from horosphere.runs import Run
-from horosphere.settings import Count
+from horosphere.settings import Size
 from horosphere.tasks.masks import Masks
 from horosphere.train.config import EngineConfig
 
@@ -60,8 +60,8 @@ class Dense(Masks):
     )
 
     backbone: str = "hcformer-nano"  # or "timm:…", "torchvision:…"
-    classes: Count | None = None  # of semantic-fpn: how many; none: as the masks have them
-    width: Count = 256  # channels of the feature pyramid
+    classes: Size | None = None  # of semantic-fpn: how many; none: as the masks have them
+    width: Size = 256  # channels of the feature pyramid
     pretrained: bool = False  # fetch the backbone's published weights
 
     @property

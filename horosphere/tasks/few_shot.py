@@ -23,7 +23,7 @@ from horosphere.models.prompts import filled
 from horosphere.models.towers import Towers, frozen, image_features, weights_digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
-from horosphere.settings import Count
+from horosphere.settings import Size
 from horosphere.tasks.image_text import open_towers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
@@ -90,11 +90,11 @@ class FewShot(Task[FewShotData]):
 
     towers: str = "two"  # a run of the task image_text, the folder of a CLIP, hf:NAME, open_clip:NAME:WEIGHTS
     template: str = "a photo of a {}."  # the text of a class: its name stands for {}
-    shots: Count = 16  # pictures of a class to learn from
+    shots: Size = 16  # pictures of a class to learn from
     protocol: Literal["all", "base-to-novel"] = "all"  # base-to-novel: the first half of the classes is learned
     valid: str | None = None  # a source of its own; none: what the data hold out, or a tenth of each class
-    pool: Count = 48  # pictures of a class that shots are drawn from, another draw for each seed
-    held: Count = 30  # pictures of a class to judge by, at most
+    pool: Size = 48  # pictures of a class that shots are drawn from, another draw for each seed
+    held: Size = 30  # pictures of a class to judge by, at most
 
     # -- data and model ---------------------------------------------------------------------------------------------
 

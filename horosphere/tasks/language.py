@@ -27,7 +27,7 @@ from horosphere.models.writing import autocast, packed_inputs, write
 from horosphere.nn import Experts, Router
 from horosphere.progress import progress
 from horosphere.runs import RUN, Run
-from horosphere.settings import Count
+from horosphere.settings import Count, Size
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import whole
 from horosphere.train.task import CompareOptions, Task
@@ -75,8 +75,8 @@ class Language(Task[Corpus]):
     valid: str | None = None  # a source of its own; none: a fiftieth of the data is held out
     field: str = "text"  # of .jsonl and of datasets
     tokenizer: str | None = None  # a folder; none: one of `vocab` tokens is trained on the data
-    vocab: Count = 4096  # tokens of a tokenizer that is trained
-    length: Count = 256  # tokens of a window
+    vocab: Size = 4096  # tokens of a tokenizer that is trained
+    length: Size = 256  # tokens of a window
     eval_rows: Count = 256  # windows scored while training; at the end all are
 
     # -- data and model ---------------------------------------------------------------------------------------------

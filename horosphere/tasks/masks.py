@@ -16,7 +16,7 @@ from horosphere.data.dense_batches import collate_masks, cut
 from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.files import digest
-from horosphere.settings import Count, Positive
+from horosphere.settings import Positive, Size
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
@@ -29,7 +29,7 @@ class Masks(Task[DenseData[Any]]):
     one_shape = True
 
     valid: str | None = None  # a source of its own; none: what the data hold out, or every tenth picture
-    size: Count = 512  # pixels of the shorter side; of classes of pixels also the side of the crops to train on
+    size: Size = 512  # pixels of the shorter side; of classes of pixels also the side of the crops to train on
     scale: tuple[Positive, Positive] = (0.5, 2.0)  # in training that times a number between these
     flip: bool = True  # left and right
     ignore: int | None = 255  # of classes of pixels: the number in masks that counts for nothing

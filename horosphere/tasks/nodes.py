@@ -25,7 +25,7 @@ from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig,
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
-from horosphere.settings import Count
+from horosphere.settings import Count, Size
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 
@@ -71,7 +71,7 @@ class Nodes(Task[NodeData]):
     graph: bool = False  # an undirected graph: cycles are fine
     unique: bool = False  # drop repeated edges instead of refusing them
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
-    negatives: Count = 256  # random nodes that a step pushes away
+    negatives: Size = 256  # random nodes that a step pushes away
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
     def check(self, engine: EngineConfig) -> None:

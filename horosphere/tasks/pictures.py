@@ -25,7 +25,7 @@ from horosphere.models.backbones import blocks_of, classifier, for_cuda, laid_ou
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
 from horosphere.runs import Run
-from horosphere.settings import FLAT, Count, Decay
+from horosphere.settings import FLAT, Decay, Size
 from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
@@ -64,7 +64,7 @@ class Pictures(Task[ImageData]):
 
     valid: str | None = None  # a source of its own; none: what the data hold out, or a tenth of each class
     download: bool = False  # fetch a set of torchvision's that is not there
-    size: Count = 224  # pixels a side
+    size: Size = 224  # pixels a side
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from horosphere import settings
 from horosphere.errors import UserError
-from horosphere.settings import Amount, Count, Decay, Natural, Positive, Seed, Share
+from horosphere.settings import Amount, Count, Decay, Natural, Positive, Range, Seed, Share
 
 # may change when a run is resumed
 FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}
@@ -16,7 +16,7 @@ FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_
 class EngineConfig:
     lr: Positive  # learning rate at its peak
     steps: Natural = 0  # of the optimizer; 0: as many as `epochs` ask for
-    epochs: Positive | None = None  # passes over the data, in place of steps
+    epochs: Annotated[float, Range(above=0, most=10**6)] | None = None  # passes over the data, in place of steps
     batch: Natural = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
     micro_batch: Count | None = None  # rows of one forward in one process; none: all of its share
     schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate, after the warm-up
@@ -42,6 +42,9 @@ class EngineConfig:
         settings.check(self)
         if bool(self.steps) == (self.epochs is not None):
             raise UserError("how long to train: give either steps=… or epochs=…")
+        if self.lr * self.weight_decay >= 1:
+            most = f"a step would take all of a weight, or more; give less than 1/lr = {1 / self.lr:g}"
+            raise UserError(f"weight_decay={self.weight_decay:g} with lr={self.lr:g}: {most}")
 
     def rows_of(self, rank: int, size: int) -> list[range]:
         """The rows of a step that a process of so many takes, as many at once as it takes."""

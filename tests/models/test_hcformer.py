@@ -265,7 +265,7 @@ def test_mistakes_are_named():
         hcformer_config("hcformer-nanno")
     with pytest.raises(UserError, match="did you mean drop_path"):
         hcformer_config("hcformer-nano", drop_paths=0.1)
-    with pytest.raises(UserError, match="window_geometry=poincare: choose euclidean or lorentz"):
+    with pytest.raises(UserError, match="window_geometry=poincare: choose from euclidean, lorentz"):
         hcformer_config("hcformer-nano", window_geometry="poincare")
     with pytest.raises(UserError, match=r"window_centres = 5.*use 4"):
         hcformer_config("hcformer-nano", window_centres=(5, 4, 1, 0))

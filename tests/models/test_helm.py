@@ -272,7 +272,7 @@ def test_named_configurations_have_their_size(name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"geometry": "spherical"}, "choose lorentz or euclidean"),
+        ({"geometry": "spherical"}, "choose from lorentz, euclidean"),
         ({"head_dim": 7}, "use 8"),
         ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to"),
     ],

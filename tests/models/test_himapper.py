@@ -277,8 +277,8 @@ def test_training_step_compiles_whole():
     [
         ({"leaves": 30}, "multiple of 8"),
         ({"leaves": 4}, "multiple of 8"),
-        ({"levels": 1}, "at least 2"),
-        ({"geometry": "spherical"}, "lorentz or euclidean"),
+        ({"levels": 1}, "levels=1: it goes from 2 to 20"),
+        ({"geometry": "spherical"}, "choose from lorentz, euclidean"),
         ({"heads": 3}, "multiple"),
     ],
 )

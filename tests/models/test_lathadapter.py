@@ -257,5 +257,5 @@ def test_it_works_in_bf16_autocast():
 
 
 def test_a_neighbourhood_of_one_is_refused():
-    with pytest.raises(UserError, match="neighbours=1: a point is the nearest to itself; use at least 2"):
+    with pytest.raises(UserError, match="neighbours=1: it goes from 2 to 1e6"):
         LatHAdapterConfig(neighbours=1)

@@ -61,7 +61,7 @@ def test_the_papers_settings_are_in_the_recipes():
         ("windw_geometry=lorentz", "did you mean window_geometry"),
         ("num_classes=9", "there is no setting num_classes"),
         ("model=mask-rcn", "did you mean mask-rcnn"),
-        ("size=0", "size=0: it must be at least 1"),
+        ("size=0", "size=0: it goes from 1 to 1e6"),
         ("scale=2,1", "scale=2,1: two positive numbers"),
         ("scale=0,1", "scale=0: it must be positive"),
         ("compile=true", "compile=true: the shapes"),

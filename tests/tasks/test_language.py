@@ -74,9 +74,9 @@ def test_a_setting_goes_where_it_belongs_in_its_type(text):
     [
         ("num_hidden_layer=2", "did you mean num_hidden_layers"),
         ("max_position_embeddings=9", "there is no setting max_position_embeddings"),
-        ("hidden_size=0", "hidden_size=0: it must be at least 1"),
-        ("length=0", "length=0: it must be at least 1"),
-        ("geometry=spherical", "geometry=spherical: choose lorentz or euclidean"),
+        ("hidden_size=0", "hidden_size=0: it goes from 1 to 1e6"),
+        ("length=0", "length=0: it goes from 1 to 1e6"),
+        ("geometry=spherical", "geometry=spherical: choose from lorentz, euclidean"),
         ("model=bert-tiny", "model=bert-tiny: there is no such model"),
         ("model=resnet18", "model=resnet18: a model of the task pictures; language has helm-d-tiny"),
     ],

@@ -129,10 +129,10 @@ def test_divergence_is_an_error_that_says_what_to_do(embed, name):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("dim=0", "dim=0: it must be at least 1"),
-        ("negatives=0", "negatives=0: it must be at least 1"),
-        ("curvature=0", "curvature=0: it must be positive"),
-        ("curvature=inf", "curvature=inf: it must be positive and finite"),
+        ("dim=0", "dim=0: it goes from 1 to 1e6"),
+        ("negatives=0", "negatives=0: it goes from 1 to 1e6"),
+        ("curvature=0", "curvature=0: it goes from 1e-10 to 1e10"),
+        ("curvature=inf", "curvature=inf: it goes from 1e-10 to 1e10"),
         ("geometry=spherical", 'unknown geometry "spherical"'),
         ("geometry=product dim=1", "at least 2"),
         ("on=leaves", "on=leaves: choose from closure, edges"),

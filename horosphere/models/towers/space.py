@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, exterior_angle, geometry, half_aperture
 from horosphere.models.radial import radial_angle
-from horosphere.settings import Amount, Count, Decay, Positive
+from horosphere.settings import Amount, Curvature, Decay, Positive, Size
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class SpaceConfig:
     """A common space, and how it is learned."""
 
     geometry: Literal["sphere", "lorentz", "euclidean"] = "sphere"  # sphere: cosines, as in CLIP
-    width: Count = 256  # of the common space
-    curvature: Positive = 1.0  # c at the start
+    width: Size = 256  # of the common space
+    curvature: Curvature = 1.0  # c at the start
     learn_curvature: bool = True
     squared: bool = False  # squares of distances in logits: EuCLIP has them, MERU has not
     reach: Positive = 0.0625  # α at the start: how far from the origin a vector of length 1 is put
