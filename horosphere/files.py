@@ -314,9 +314,18 @@ def require_new_file(path: str | Path, overwrite: bool = False) -> None:
     require_parent(path)
 
 
+def require_text(path: Path) -> None:
+    """safetensors opens no other."""
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{path}: a path that is no UTF-8 text; choose another --out") from None
+
+
 def require_new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> None:
     """Overwrites only a folder that holds a file called `mark`: a slip in --out must not cost someone's files."""
     path = Path(path)
+    require_text(path)
     if path.is_dir() and not any(path.iterdir()):
         return _require_writable(path)
     _require_new(path, overwrite)

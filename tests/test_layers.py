@@ -8,7 +8,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "horosphere"
 # from the ground up; rooms of one line stand beside each other
 FLOORS = [
-    ["errors", "files", "progress", "stopping", "tables", "settings", "described", "extras", "catalogue", "recipes"],
+    [
+        *("errors", "files", "memory", "progress", "stopping"),
+        *("tables", "settings", "described", "extras", "catalogue", "recipes"),
+    ],
     ["geometry"],
     ["nn", "optim", "ops"],
     ["data"],

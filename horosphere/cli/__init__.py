@@ -11,7 +11,8 @@ from pathlib import Path
 
 from horosphere import __version__
 from horosphere.cli.common import Parser, is_main
-from horosphere.errors import UserError
+from horosphere.errors import LONGEST, UserError, one_line
+from horosphere.memory import within_memory
 
 # the file of each verb, in the order of the help
 VERBS = (
@@ -25,9 +26,7 @@ PATIENCE = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no δ still gets its table
+    _open_streams()
     args = argparse.Namespace(debug=False)
     try:
         parser = _parser()
@@ -37,24 +36,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(args, "overwrite", False) and (getattr(args, "resume", False) or getattr(args, "go_on", False)):
             raise UserError("--overwrite begins anew, --resume and --continue go on: leave one of them out")
         if "run" in args:
-            args.run(args)
+            with within_memory():
+                args.run(args)
         else:
             parser.print_help()
-        if sys.stdout is not None:  # `>&-` closes it
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough: head, less
-        # or Python complains about it once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return BROKEN_PIPE
     except (UserError, OSError) as error:
         if args.debug:
             raise
-        _complain(str(error))
+        nameless = isinstance(error, OSError) and error.filename is None  # files that we write say their names
+        _complain(
+            f"standard output: {one_line(error)}; what was made is kept" if nameless else one_line(error, LONGEST)
+        )
+        if nameless:
+            _close_output()
         return 2
     except KeyboardInterrupt:
         _complain(f"stopped; {_kept(args)}")
         return 130
     return 0
+
+
+def _open_streams() -> None:
+    """`>&-` closes a stream. The next file that is opened would get its number, and the words of others with it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 (it lives as long as the process)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no δ still gets its table
+
+
+def _close_output() -> None:
+    """Or Python complains once more at its end about what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

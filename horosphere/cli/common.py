@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NoReturn
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 from horosphere import catalogue
 from horosphere.described import Setting, from_words
 from horosphere.errors import UserError
+from horosphere.settings import Few, convert
 from horosphere.tables import table_lines
 
 JOBS = 2  # trainings at once on one machine
@@ -63,7 +65,7 @@ def run_options(parser: argparse.ArgumentParser, what: str, out: str) -> None:
 def study_options(parser: argparse.ArgumentParser, seeds: int, out: str) -> None:
     """Of what trains many runs, each a job."""
     text = f"trainings of each (default {seeds})"
-    parser.add_argument("--seeds", metavar="N", type=positive, default=seeds, help=text)
+    parser.add_argument("--seeds", metavar="N", type=of(Few), default=seeds, help=text)
     executor_options(parser)
     device_option(parser)
     parser.set_defaults(kept=(".", "what is done is in {out}, and the same command goes on"))
@@ -73,7 +75,7 @@ def study_options(parser: argparse.ArgumentParser, seeds: int, out: str) -> None
 def executor_options(parser: argparse.ArgumentParser) -> None:
     places = "here (default), ray, slurm; settings as in slurm:partition=gpu,gpus=1 (docs/scale.md)"
     parser.add_argument("--executor", metavar="WHERE", default="here", help=places)
-    parser.add_argument("--jobs", metavar="N", type=positive, help=f"at once (default {JOBS} here)")
+    parser.add_argument("--jobs", metavar="N", type=of(Few), help=f"at once (default {JOBS} here)")
 
 
 def output(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
@@ -96,16 +98,16 @@ def named(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} should be a whole number of at least 1")
-    return int(text)
+def of(kind: Any) -> Callable[[str], Any]:
+    """What turns the text behind an option into a value of a setting's type, such as `Count`."""
 
+    def value(text: str) -> Any:
+        try:
+            return convert(text, kind, "")
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error).removeprefix("=")) from None
 
-def seed_number(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text} should be a whole number from 0 to {2**32 - 1}")
-    return int(text)
+    return value
 
 
 def names(text: str) -> list[str]:
@@ -113,7 +115,8 @@ def names(text: str) -> list[str]:
 
 
 def stem(path: str) -> str:
-    return Path(path.removesuffix(".gz")).stem
+    """What a result is called after its data. The name of a file may be no text; those of our folders are."""
+    return re.sub("[\ud800-\udfff]", "_", Path(path.removesuffix(".gz")).stem)
 
 
 def choose_device(name: str) -> str:

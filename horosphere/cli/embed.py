@@ -8,6 +8,7 @@ from horosphere import catalogue
 from horosphere.cli import common
 from horosphere.cli.train import KEPT, train_and_tell
 from horosphere.described import help_lines
+from horosphere.errors import one_line
 from horosphere.recipes import read_recipe
 
 RECIPE = "embedding"
@@ -52,7 +53,8 @@ def draw(folder: Path) -> list[list[str]]:
     graph, config = embedded.task.open_data().graph, embedded.config
     title = f"{common.stem(embedded.task.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
     depth, picture = graph.depth() if graph.directed else None, folder / PICTURE
-    draw_disk(embedded.points, embedded.manifold, graph.edges, graph.labels, depth=depth, title=title, path=picture)
+    points, said = (embedded.points, embedded.manifold), one_line(title)  # the name of a file may be no text
+    draw_disk(*points, graph.edges, graph.labels, depth=depth, title=said, path=picture)
     curved = ", ".join(f"{c:.3g}" for c in embedded.curvatures())
     curvature = [["curvature", curved + " (learned)" * config.learn_curvature]] if curved else []
     return [*curvature, ["picture", str(picture)]]

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.cli.benchmarks import BENCHMARKS
-from horosphere.cli.common import choose_device, command, names, positive, study_options, table
+from horosphere.cli.common import choose_device, command, names, of, study_options, table
 from horosphere.errors import UserError, choices
 from horosphere.runs import RUN, Run
+from horosphere.settings import Count
 
 LANGUAGE = "language"
 
@@ -25,7 +26,7 @@ def add(commands: Any) -> None:
     tasks = "of a language model: perplexity (default), blimp, mmlu, arc_challenge, openbookqa, …; separated by commas"
     evaluate.add_argument("--task", metavar="A,B", type=names, help=tasks)
     limit = "items of a task, windows of a text (default all)"
-    evaluate.add_argument("--limit", metavar="N", type=positive, help=limit)
+    evaluate.add_argument("--limit", metavar="N", type=of(Count), help=limit)
     evaluate.add_argument("--harness", action="store_true", help="through lm-evaluation-harness")
     evaluate.add_argument(
         "--shots", metavar="A,B", type=names, help="of fewshot (default 1,2,4,8,16), base-to-novel (16)"

@@ -3,8 +3,9 @@
 import argparse
 from typing import Any
 
-from horosphere.cli.common import choose_device, command, device_option, positive, seed_number
+from horosphere.cli.common import choose_device, command, device_option, of
 from horosphere.errors import UserError
+from horosphere.settings import Amount, Count, Seed
 
 
 def add(commands: Any) -> None:
@@ -12,12 +13,12 @@ def add(commands: Any) -> None:
     generate = command(commands, "generate", run, "let a language model write", example)
     generate.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     generate.add_argument("prompt", help="how the text begins")
-    generate.add_argument("--tokens", metavar="N", type=positive, default=100, help="at most (default 100)")
-    warmth = "below 1 likelier, above 1 wilder (default 0.8)"
-    generate.add_argument("--temperature", metavar="X", type=float, default=0.8, help=warmth)
-    generate.add_argument("--top-k", metavar="N", type=positive, default=50, help="choose among so many (default 50)")
+    generate.add_argument("--tokens", metavar="N", type=of(Count), default=100, help="at most (default 100)")
+    warmth = "below 1 likelier, above 1 wilder (default 0.8); see --greedy"
+    generate.add_argument("--temperature", metavar="X", type=of(Amount), default=0.8, help=warmth)
+    generate.add_argument("--top-k", metavar="N", type=of(Count), default=50, help="choose among so many (default 50)")
     generate.add_argument("--greedy", action="store_true", help="always the likeliest token")
-    generate.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the choices (default 0)")
+    generate.add_argument("--seed", metavar="N", type=of(Seed), default=0, help="of the choices (default 0)")
     device_option(generate)
 
 

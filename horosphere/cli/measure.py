@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from horosphere.cli.common import command, output, positive, seed_number, table
+from horosphere.cli.common import command, of, output, table
 from horosphere.errors import UserError
+from horosphere.settings import Count, Seed
 
 NODES = 1000  # that are sampled of large data
 
@@ -21,8 +22,8 @@ def add(commands: Any) -> None:
     measure.add_argument("--graph", action="store_true", help="an undirected graph: cycles are fine")
     measure.add_argument("--unique", action="store_true", help="drop repeated edges instead of refusing them")
     nodes = f"how many nodes to sample on large data (default {NODES})"
-    measure.add_argument("--nodes", metavar="N", type=positive, help=nodes)
-    measure.add_argument("--seed", metavar="N", type=seed_number, default=0, help="of the sample (default 0)")
+    measure.add_argument("--nodes", metavar="N", type=of(Count), help=nodes)
+    measure.add_argument("--seed", metavar="N", type=of(Seed), default=0, help="of the sample (default 0)")
     output(measure, None, "a page or a folder of pictures, for tokens")
 
 

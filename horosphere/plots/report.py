@@ -105,7 +105,7 @@ class Report:
 
     def save(self, path: str | Path, new: bool = False) -> None:
         """new: nothing may be there yet."""
-        write_whole(path, self.html().encode(), new)
+        write_whole(path, self.html().encode(errors="replace"), new)  # names of files may be no text
 
 
 def _caption(text: str) -> str:

@@ -284,7 +284,7 @@ BAD_WORDS = {
     "eval runs/helm-mice-tiny --task blimp": "with --data",
     "eval runs/helm-mice-tiny --task blimp --data nowhere": "nowhere: no such file",
     "eval runs/helm-mice-tiny --task blimp,perplexity": "stands alone",
-    "eval runs/helm-mice-tiny --limit 0": "argument --limit: 0 should be",
+    "eval runs/helm-mice-tiny --limit 0": "argument --limit: 0: it goes from 1 to 1e9",
     "generate nowhere Once": "nowhere: no folder of a run",
     "generate runs/helm-mice-tiny Once --temperature 0": "pass --greedy",
     "generate runs/helm-mice-tiny": "the following arguments are required: prompt",

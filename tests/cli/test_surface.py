@@ -97,7 +97,7 @@ BAD_WORDS = {
     "embed tree.tsv nonsense": "nonsense",
     "embed": "the following arguments are required: data",
     "compare tree.tsv --geometries lorentz,spherical": 'unknown geometry "spherical"',
-    "compare tree.tsv --seeds 0": "argument --seeds: 0 should be",
+    "compare tree.tsv --seeds 0": "argument --seeds: 0: it goes from 1 to 1,000",
     "compare tree.tsv --out tree.tsv": "tree.tsv is a file: --out takes the name of a folder here",
     "compare tree.tsv --blimp pairs": "--blimp: it is for comparisons of language; choose from geometries, model",
     "compare tree.tsv --executor moon": "there is no such executor; choose from here, ray, slurm",
@@ -242,6 +242,48 @@ def test_a_terminal_without_greek_still_gets_its_table():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "2?/diameter" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("> /dev/full", 2, "horosphere: standard output: [Errno 28] No space left on device; what was made is kept\n"),
+    ],
+)
+def test_results_are_kept_whatever_becomes_of_the_output(streams, code, said):
+    words = f"{SCRIPT} embed tree.tsv {' '.join(map(str, SHORT))} --quiet --out out {streams}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
+    kept = {"run.json", "metrics.jsonl", "labels.json", "points.safetensors", "disk.png", "checkpoints"}
+    assert {path.name for path in Path("out").iterdir()} == kept
+    assert Run.open("out").load().points.isfinite().all()  # nobody's words went into a file
+
+
+def test_names_that_are_no_text_cost_nothing():
+    """Of data they are taken as they are; a run, which safetensors could not read again, gets no such name."""
+    odd = os.fsdecode(b"tr\xffee.tsv")
+    Path(odd).write_bytes(Path("tree.tsv").read_bytes())
+    done = subprocess.run([SCRIPT, "embed", odd, *map(str, SHORT), "--quiet"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert Run.open(next(Path("runs").glob("tr_ee-*"))).load().task.data == odd
+    before = everything()
+    done = subprocess.run([SCRIPT, "embed", "tree.tsv", "--out", odd], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "horosphere: tr ee.tsv: a path that is no UTF-8 text; choose another --out\n"
+    assert everything() == before
+
+
+def test_what_does_not_fit_into_memory_is_told():
+    """A table of 31 million numbers for each of its moments would fit; one of a million times that would not."""
+    Path("wide.tsv").write_text("".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 20_000)))
+    done = subprocess.run([SCRIPT, "embed", "wide.tsv", "--dim", "1e6", "--quiet"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("horosphere: this does not fit into the memory of this machine (")
+    assert done.stderr.count("\n") == 1
+    assert not Path("runs").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")

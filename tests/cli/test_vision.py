@@ -75,7 +75,7 @@ def test_a_run_is_judged_again_on_what_was_held_out_or_on_other_pictures(run):
     [
         (("train", "hcformer-nano-32"), "data must be given"),
         (("train", "hcformer-nano-32", "data=nowhere"), "no such file or folder"),
-        (("train", "hcformer-nano-32", "data=colours.npz", "window_geometry=round"), "choose euclidean or lorentz"),
+        (("train", "hcformer-nano-32", "data=colours.npz", "window_geometry=round"), "choose from euclidean, lorentz"),
         (("train", "himapper-32", "data=colours.npz", "model=resnet19"), "did you mean resnet18"),
         (("train", "himapper-32", "data=colours.npz", "start=nowhere"), "no folder of a run"),
         (("train", "semantic-fpn", "data=nowhere"), "nowhere"),

@@ -3,16 +3,17 @@
 import argparse
 from typing import Any
 
-from horosphere.cli.common import command, positive, table
+from horosphere.cli.common import command, of, table
 from horosphere.cli.superposition.fit import LOSSES, fitted
 from horosphere.errors import UserError
+from horosphere.settings import Size
 
 
 def add(commands: Any) -> None:
     example = "horosphere superposition predict losses.csv --width 4096"
     predict = command(commands, "predict", run, "the loss to expect of a wider model", example)
     predict.add_argument("losses", nargs="?", help=LOSSES)
-    predict.add_argument("--width", metavar="M", type=positive, required=True, help="of the model")
+    predict.add_argument("--width", metavar="M", type=of(Size), required=True, help="of the model")
     predict.add_argument("--family", help="of the model (default: all)")
     predict.add_argument("--dataset", help="it is judged on (default: all)")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.cli import common
+from horosphere.settings import Count, Few, Positive, Size
 
 SHOWN = 24  # rows of a table on a terminal; the rest is in the file
 KEPT = ("sweep.json", "what is done is in {out}, and the same command with --resume goes on")
@@ -19,7 +20,7 @@ def add(commands: Any) -> None:
     sweep = common.command(commands, "sweep", run, "train a grid of toy models", example)
     grids = "a grid of the paper (a: skew x decay, b: density x decay, c: n = 10240), or small"
     sweep.add_argument("--grid", choices=("a", "b", "c", "small"), help=grids)
-    sweep.add_argument("--n", metavar="N", type=common.positive, help="features (default 1000)")
+    sweep.add_argument("--n", metavar="N", type=common.of(Size), help="features (default 1000)")
     only = "; with --grid: only these"
     lists = {
         "widths": f"dimensions (default 10,15,25,39,63,100){only}",
@@ -31,12 +32,14 @@ def add(commands: Any) -> None:
     }
     for name, text in lists.items():
         sweep.add_argument(f"--{name}", metavar="A,B", type=common.names, help=text)
-    sweep.add_argument("--lr", metavar="X", type=float, help="learning rate at its peak (default 0.01)")
-    sweep.add_argument("--steps", metavar="N", type=common.positive, help="of training (default the grid's, or 20,000)")
+    sweep.add_argument("--lr", metavar="X", type=common.of(Positive), help="learning rate at its peak (default 0.01)")
+    sweep.add_argument(
+        "--steps", metavar="N", type=common.of(Count), help="of training (default the grid's, or 20,000)"
+    )
     samples = "samples a step (default the grid's, or 2048)"
-    sweep.add_argument("--batch", metavar="N", type=common.positive, help=samples)
-    sweep.add_argument("--seeds", metavar="N", type=common.positive, default=3, help="runs of each setting (default 3)")
-    sweep.add_argument("--parts", metavar="N", type=common.positive, help="train in so many jobs (default: one, here)")
+    sweep.add_argument("--batch", metavar="N", type=common.of(Size), help=samples)
+    sweep.add_argument("--seeds", metavar="N", type=common.of(Few), default=3, help="runs of each setting (default 3)")
+    sweep.add_argument("--parts", metavar="N", type=common.of(Few), help="train in so many jobs (default: one, here)")
     sweep.add_argument("--part", metavar="K/N", help="train part K of N only: one such job")
     sweep.add_argument("--parquet", action="store_true", help="write results.parquet too")
     sweep.set_defaults(kept=KEPT)
