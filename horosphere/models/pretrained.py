@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from horosphere.errors import UserError, one_line
+from horosphere.files import PARTIAL, writing
 from horosphere.models.writing import hushed
 
 if TYPE_CHECKING:
@@ -43,12 +44,22 @@ def read_helm(folder: Path) -> HelmForCausalLM:
 
 def put_files(folder: Path, like: Path, *savers: Callable[[str], object]) -> None:
     """What `save_pretrained` and its kind write, each file whole, readable for whom the file `like` is; CONFIG last."""
-    with TemporaryDirectory(dir=folder, prefix=".aside.", ignore_cleanup_errors=True) as aside, hushed():
+    with writing(folder), TemporaryDirectory(PARTIAL, ".aside.", folder, ignore_cleanup_errors=True) as aside, hushed():
         for save in savers:
-            save(aside)
+            _saved(save, aside, folder)
         for file in sorted(Path(aside).iterdir(), key=lambda file: file.name == CONFIG):
             file.chmod(like.stat().st_mode)  # safetensors' own are for their owner alone
             file.replace(folder / file.name)
+
+
+def _saved(save: Callable[[str], object], aside: str, folder: Path) -> None:
+    """Libraries have errors of their own for a disk that refuses."""
+    try:
+        save(aside)
+    except OSError:
+        raise
+    except Exception as error:
+        raise UserError(f"{folder}: the model cannot be saved ({one_line(error)}); make room, then --resume") from error
 
 
 def _damaged(folder: Path, reason: object) -> UserError:

@@ -73,7 +73,7 @@ def read_state(path: Path) -> dict[str, Any]:
         if not file.is_file():
             raise _damaged(file, "it is missing")
         if file.stat().st_size != size:
-            raise _damaged(file, f"{file.stat().st_size:,} bytes of {size:,}")
+            raise _damaged(file, f"{file.stat().st_size:,} bytes, not {size!r}")
         with file.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != digest:
                 raise _damaged(file, "its content has changed since it was written")

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from horosphere import runs
+from horosphere import runs, settings
 from horosphere.errors import NotFinite, UserError
 from horosphere.files import abandon, settle
 from horosphere.nn.eager import eager
@@ -131,14 +131,12 @@ def _resumable(about: About, place: Place) -> str | None:
 
 def _require_same_steps(before: About, about: About, done: int, folder: Path) -> None:
     """A run may become longer where the steps that were taken would have been the same."""
-    old, new = (a.recipe["engine"] for a in (before, about))
-    names = ("steps", "warmup", "final", "schedule")
-    rates = [[share_of_peak(step, *(e[name] for name in names)) for step in range(done)] for e in (old, new)]
-    if new["steps"] <= done:
-        raise UserError(f"steps={new['steps']}: {folder} is at step {done:,} already; give more, or start a new run")
-    if rates[0] != rates[1]:
+    old, new = (settings.build(EngineConfig, a.recipe["engine"], str(folder)) for a in (before, about))
+    if new.steps <= done:
+        raise UserError(f"steps={new.steps}: {folder} is at step {done:,} already; give more, or start a new run")
+    if any(rate(step, old) != rate(step, new) for step in range(done)):
         raise UserError(
-            f"steps {old['steps']} -> {new['steps']}: the learning rates of the {done:,} steps taken would have been "
+            f"steps {old.steps} -> {new.steps}: the learning rates of the {done:,} steps taken would have been "
             f"others. Start a new run with start={folder}; or train with schedule=constant, and warmup=N as a number "
             f"of steps: that can be prolonged"
         )

@@ -184,8 +184,13 @@ class Task(Generic[Data]):
     @classmethod
     def of(cls, run: Run) -> Task[Any]:
         """The task of a run, with its settings."""
+        where, sections = str(run.folder), run.about.recipe
         try:
-            return settings.build(cls, run.about.recipe["task"], str(run.folder), config=run.about.recipe["model"])
+            task = settings.build(cls, sections["task"], where)
+            entry = cls.network(getattr(task, cls.configured))
+            known = catalogue.resolve(entry.settings) if entry.settings else None
+            (config,) = settings.assign((known,), sections["model"], where) if known else ({},)
+            return replace(task, config=config)
         except (TypeError, UserError) as error:
             how = "train the model again"
             raise UserError(f"{run.folder}: a run of another version ({one_line(error)}); {how}") from error

@@ -1,5 +1,6 @@
 """What holds for every kind of learning: runs resume exactly, load as they were, and say in one line what is wrong."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -286,13 +288,53 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     refused(tmp_path, lambda: Run.open(tmp_path), "no folder of a run")
 
 
+ODD = (None, True, -1, 0, 10**30, 1e999, "", "odd", [], [1], {}, {"odd": 1})
+
+
+def leaves(tree, path=()):
+    """Where the values of nested dictionaries are."""
+    for name, value in tree.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, name))
+
+
+@pytest.mark.parametrize("file", ["run.json", "state.json"])
+@pytest.mark.parametrize("kind", ["nodes", "pictures", "semantic"])
+def test_a_file_of_a_run_with_an_odd_value_is_read_or_named(data, runs, tmp_path, kind, file):
+    """Whatever stands where: what comes of it is a run, or one line."""
+    folder = Path(shutil.copytree(runs(kind), tmp_path / "run"))
+    weights = folder / ("points.safetensors" if kind == "nodes" else "model.safetensors")
+    path = folder / file if file == "run.json" else folder / "checkpoints/step-00000004" / file
+    whole, recipe = path.read_bytes(), tiny(kind, data(kind))
+    weights.unlink()  # so that the checkpoint is read
+    places = list(leaves(json.loads(whole)))
+    choices = np.random.default_rng(0)
+    named = 0
+    for number in range(40):
+        place, odd = places[number * len(places) // 40], ODD[choices.integers(len(ODD))]
+        about = json.loads(whole)
+        part = about
+        for name in place[:-1]:
+            part = part[name]
+        part[place[-1]] = odd
+        path.write_text(json.dumps(about))
+        for use in (lambda: Run.open(folder).load(), lambda: run_tiny(recipe, folder, resume=True)):
+            with contextlib.suppress(UserError):  # which is one line always
+                use()
+                named -= 1
+            named += 1
+        weights.unlink(missing_ok=True)
+    assert named > 20
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
         ("stepps=2", "did you mean steps"),
         ("steps=many", "steps=many: it should be a whole number"),
-        ("steps=-1", "steps=-1: it must be at least 0"),
+        ("steps=-1", "steps=-1: it goes from 0 to 1e9"),
         ("lr=-1", "lr=-1: it must be positive"),
         ("warmup=nan", "warmup=nan: it should be a number"),
         ("betas=1,2", "betas=1: it goes from 0 to just below 1"),
