@@ -260,15 +260,18 @@ def locked(folder: Path) -> Iterator[None]:
     folder = folder.resolve()
     path = folder.with_name(f".{folder.name}.lock")
     made = [parent for parent in folder.parents if not parent.exists()]
-    stream = _locked_file(path, folder)
+    with writing(path):
+        stream = _locked_file(path, folder)
     try:
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-        stream.flush()
+        with writing(path):
+            stream.truncate(0)
+            stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+            stream.flush()
         yield
     finally:
         path.unlink(missing_ok=True)
-        stream.close()
+        with suppress(OSError):  # words that a full disk has refused already
+            stream.close()
         for parent in made:  # that nothing was put into
             with suppress(OSError):
                 parent.rmdir()

@@ -5,6 +5,9 @@ from collections import Counter
 
 import pytest
 import yaml
+from hypothesis import given as examples
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 from horosphere import catalogue, settings
 from horosphere.errors import UserError
@@ -93,3 +96,40 @@ def test_files_that_would_explode_are_refused_in_one_line(tmp_path, text, said):
         read_recipe(str(tmp_path / "r.yaml"))
     assert len(str(error.value)) < 500
     assert "\n" not in str(error.value)
+
+
+# -- values that make no sense ----------------------------------------------------------------------------------------
+
+ODD = ("-1", "0", "1e30", "nan", "inf", "sense", "", "1,2", "none", "true")
+TASKS = {read_recipe(name)["task"]: name for name in NAMES}  # a recipe of each
+
+
+def read_or_told(name, pair):
+    """A recipe, or one line that can be printed."""
+    try:
+        Recipe.read(name, ["data=somewhere", pair])
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_setting_takes_or_refuses_what_makes_no_sense(task):
+    known = catalogue.known_settings(read_recipe(TASKS[task]))
+    said = {(key, value): read_or_told(TASKS[task], f"{key}={value}") for key in known for value in ODD}
+    assert all("\n" not in line and len(line) <= 2000 for line in said.values())
+    for key, setting in known.items():
+        if setting.allowed and "none" not in setting.allowed:
+            assert said[key, "sense"]  # a number or a choice is no text
+            assert key in said[key, "sense"]
+
+
+@limits(max_examples=300, deadline=None)
+@examples(st.data())
+def test_any_text_is_a_value_or_is_refused(data):
+    name = data.draw(st.sampled_from(NAMES))
+    known = list(catalogue.known_settings(read_recipe(name)))
+    key = data.draw(st.one_of(st.sampled_from(known), st.text(max_size=8)))
+    number = st.one_of(st.integers(), st.floats()).map(str)
+    value = data.draw(st.one_of(st.text(max_size=12), number, st.lists(number, max_size=4).map(",".join)))
+    assert read_or_told(name, f"{key}={value}").isprintable()

@@ -57,7 +57,8 @@ def forget(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the newest."""
     for old in checkpoints(folder)[:-keep]:
         # first out of sight: half removed, it must not pass for a checkpoint
-        going = old.rename(old.with_name(f".{old.name}{PARTIAL}"))
+        with writing(old):
+            going = old.rename(old.with_name(f".{old.name}{PARTIAL}"))
         shutil.rmtree(going)
 
 

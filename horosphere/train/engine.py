@@ -156,6 +156,7 @@ def _fingerprint(about: About) -> str:
 def _begin(task: Task[Any], about: About, place: Place, step: int) -> Path:
     """Where the run is written."""
     folder = runs.go_on(place.folder, about, step) if place.resume else runs.begin(place.folder, about)
+    checkpoint.forget(folder / CHECKPOINTS, task.engine.keep)  # a run that was killed may have left one more
     if step < task.engine.steps:
         (folder / task.mark).unlink(missing_ok=True)  # a run that is prolonged is no longer what it exported
     try:

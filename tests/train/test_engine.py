@@ -264,6 +264,13 @@ def test_kill_9_costs_only_the_steps_since_the_last_checkpoint(straight, killed,
     assert checkpoints(killed / how) == ["step-00000006", "step-00000007"]
 
 
+def test_checkpoints_that_a_killed_run_would_have_removed_go(tmp_path):
+    train(tmp_path / "run", keep=3)
+    before = checkpoints(tmp_path / "run")
+    train(tmp_path / "run", keep=1, resume=True)  # it had ended
+    assert checkpoints(tmp_path / "run") == before[-1:]
+
+
 def test_metrics_are_cut_back_to_the_checkpoint(straight, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(SystemExit):
