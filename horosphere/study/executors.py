@@ -12,7 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryFile
@@ -189,6 +190,19 @@ class Ray(Cluster):
             ray.shutdown()
 
 
+@contextmanager
+def _voiceless() -> Iterator[None]:
+    """Processes begun in the block say nothing: on Ctrl-C those of submitit's local cluster show tracebacks."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 @dataclass(frozen=True)
 class Slurm(Cluster):
     """One job array, by submitit. Jobs that a node lost are submitted again."""
@@ -218,7 +232,7 @@ class Slurm(Cluster):
         place = {"slurm_partition": self.partition, "slurm_account": self.account}
         limits = {"timeout_min": self.minutes, "slurm_array_parallelism": self.jobs}
         queue.update_parameters(name="horosphere", **sizes, **place, **limits)
-        with queue.batch():
+        with _voiceless(), queue.batch():
             jobs = [queue.submit(run_command, list(command), os.getcwd()) for command in commands]
         return [Handle(partial(self._outcome, job), job.cancel) for job in jobs]
 
