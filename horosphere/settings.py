@@ -274,7 +274,10 @@ def _number(value: Any) -> float | None:
 
 
 def _str(value: Any, where: str) -> str:
-    return str(_of(value, str, where, "text; put it in quotes"))
+    text = str(_of(value, str, where, "text; put it in quotes"))
+    if not text.strip():
+        raise UserError(f"{where}={value}: it should be text; this is empty")
+    return text
 
 
 def _path(value: Any, where: str) -> Path:

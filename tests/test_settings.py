@@ -137,6 +137,8 @@ def test_what_is_written_is_what_is_meant(name, written, meant):
         ("betas", "0.9", "2 values"),
         ("betas", 0.9, "a list"),
         ("title", 7, "quotes"),
+        ("title", "", "this is empty"),
+        ("title", " ", "this is empty"),
         ("part", "8", "a section"),
     ],
 )

@@ -111,6 +111,8 @@ class HelmConfig(PretrainedConfig):
         self.expert_spread = list(self.expert_spread)
         super().__post_init__(**kwargs)
         check(self)
+        if len(self.expert_spread) != 2:
+            raise UserError(f"expert_spread has {len(self.expert_spread)} numbers: give the lowest and the highest c")
         turned = self.head_dim if self.attention == "full" else self.qk_rope_head_dim
         if turned % 2:
             raise UserError(
