@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from horosphere.geometry._scalar import dot, safe_sqrt, sq
+from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import Manifold, full_precision
 from horosphere.geometry.slots import FlatSlots
 
@@ -29,16 +30,20 @@ class Euclidean(Manifold):
     def log0(self, x: Tensor) -> Tensor:
         return x
 
+    @same_dimension
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         return x + v
 
+    @same_dimension
     def log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
     @full_precision
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        return x + t * v, v
+        moved = x + t * v
+        return moved, v.expand_as(moved)
 
+    @same_dimension
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return v.expand(torch.broadcast_shapes(v.shape, x.shape, y.shape))
 
@@ -70,9 +75,11 @@ class Euclidean(Manifold):
         _, u, v = torch.broadcast_tensors(x, u, v)
         return dot(u, v).squeeze(-1)
 
+    @same_dimension
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        return g
+        return g.expand(torch.broadcast_shapes(x.shape, g.shape))
 
+    @same_dimension
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
         return g * r
 
@@ -86,6 +93,7 @@ class Euclidean(Manifold):
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         return x + weight * y
 
+    @same_dimension
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
         return x + by
 

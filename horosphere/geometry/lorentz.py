@@ -25,6 +25,7 @@ from horosphere.geometry._scalar import (
     sinhc,
     sq,
 )
+from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import HALF, Curved, full_precision
 from horosphere.geometry.slots import LorentzSlots
 
@@ -75,6 +76,7 @@ class Lorentz(Curved):
         keep, gain, pull = self._flow(x, v, t)
         return torch.addcmul(keep * x, gain, v), torch.addcmul(keep * v, pull, x)
 
+    @same_dimension
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
         if x.dtype in HALF:
             return super().flow_(x, v, t)

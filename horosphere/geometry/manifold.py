@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry._scalar import dot, safe_sqrt, sinhc, sq
+from horosphere.geometry._shapes import dimension_check, same_dimension
 
 if TYPE_CHECKING:
     from horosphere.geometry.slots import Slots
@@ -24,17 +25,22 @@ R = TypeVar("R")
 
 
 def full_precision(method: Callable[P, R]) -> Callable[P, R]:
-    """Compute in fp32 what comes in bf16 or fp16 (or under autocast), and return it in the dtype it came in."""
+    """Compute in fp32 what comes in bf16 or fp16 (or under autocast), and return it in the dtype it came in.
+
+    Points and vectors of different dimension are refused (`_shapes.py`).
+    """
+    check = dimension_check(method)
 
     @functools.wraps(method)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args, kwargs)
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         first = tensors[0]
         device = first.device.type
         if device != "meta" and torch.is_autocast_enabled(device):  # meta has no autocast to ask for
             with torch.autocast(device, enabled=False):
                 return wrapper(*args, **kwargs)
-        if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
+        if not [t for t in tensors if t.dtype in HALF]:  # a list: faster than any(...)
             return method(*args, **kwargs)
         up: list[Any] = [a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for a in args]
         up_named = {k: a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for k, a in kwargs.items()}
@@ -151,6 +157,7 @@ class Manifold(nn.Module, ABC):
         (tensor(1.), tensor(2.))
         """
 
+    @same_dimension
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
         """`flow` in place, without gradient: how an optimizer moves a point x and its momentum v.
 

@@ -136,7 +136,10 @@ class Product(Manifold):
 
     @full_precision
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
-        return self._join(lambda m, g, r: m.component_sqnorm(g, r).expand_as(g), g, r)
+        def per_coordinate(m: Manifold, g: Tensor, r: Tensor) -> Tensor:
+            return m.component_sqnorm(g, r).expand(torch.broadcast_shapes(g.shape, r.shape))
+
+        return self._join(per_coordinate, g, r)
 
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         return self._join(lambda m, x: m.midpoint(x, weights), x)
