@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import dot, safe_sqrt, sq
+from horosphere.geometry._scalar import dot, length, sq
 from horosphere.geometry._shapes import same_dimension
-from horosphere.geometry.manifold import Manifold, full_precision
+from horosphere.geometry.manifold import Manifold, full_precision, shares
 from horosphere.geometry.slots import FlatSlots
 
 
@@ -49,7 +49,7 @@ class Euclidean(Manifold):
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        return safe_sqrt(sq(x - y)).squeeze(-1)
+        return length(x - y).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Euclidean(Manifold):
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         """<x - p, w>/|w|"""
-        return (dot(x - p, w) / sq(w).sqrt()).squeeze(-1)
+        return (dot(x - p, w) / length(w)).squeeze(-1)
 
     @full_precision
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Euclidean(Manifold):
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         if weights is None:
             return x.mean(-2)
-        return (weights.unsqueeze(-2) @ x).squeeze(-2) / weights.sum(-1, keepdim=True)
+        return (shares(weights).unsqueeze(-2) @ x).squeeze(-2)
 
     @full_precision
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:

@@ -6,6 +6,7 @@ bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
 
 import functools
 import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry._scalar import dot, safe_sqrt, sinhc, sq
+from horosphere.geometry._scalar import dot, length, safe_sqrt, sinhc, sq
 from horosphere.geometry._shapes import dimension_check, same_dimension
 
 if TYPE_CHECKING:
@@ -50,6 +51,17 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
         return out.to(first.dtype)
 
     return wrapper
+
+
+def shares(weights: Tensor) -> Tensor:
+    """Weights that sum to 1, for `midpoint`; weights that are all 0 stay so.   (..., N) -> (..., N)
+
+    >>> shares(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    tensor([[0.2500, 0.7500],
+            [0.0000, 0.0000]])
+    """
+    total = weights.sum(-1, keepdim=True)
+    return weights / (total + (total == 0))
 
 
 class Manifold(nn.Module, ABC):
@@ -252,7 +264,7 @@ class Manifold(nn.Module, ABC):
         >>> L.dist0(L.exp0(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))).round(decimals=3)
         tensor([0., 5.])
         """
-        return safe_sqrt(sq(self.lower(x))).squeeze(-1)
+        return length(self.lower(x)).squeeze(-1)
 
     @abstractmethod
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
@@ -312,6 +324,8 @@ class Manifold(nn.Module, ABC):
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)
+
+        Weights are >= 0 and count by their ratios. Points without any weight have the origin for their centroid.
 
         >>> from horosphere.geometry import Lorentz
         >>> L = Lorentz()
@@ -416,6 +430,21 @@ def learned_curvature(c0: Tensor, log_ratio: Tensor) -> Tensor:
     return c0.to(ratio.dtype) * (LOG_BOUND * (ratio / LOG_BOUND).tanh()).exp()
 
 
+def as_curvature(c: Any) -> float:
+    """A number that can be a curvature; else an error that says what is wrong with it.
+
+    >>> as_curvature(2)
+    2.0
+    """
+    if isinstance(c, Tensor):
+        raise TypeError("c is a tensor: give a number, as in c=float(c), or let it be learned with learn=True")
+    if isinstance(c, bool) or not isinstance(c, numbers.Real):
+        raise TypeError(f"c = {c!r}: the curvature is -c, so c must be a positive number, as in c=1.0")
+    if not 0 < float(c) < math.inf:
+        raise ValueError(f"c = {c}: the curvature is -c, so c must be positive; for flat space use Euclidean()")
+    return float(c)
+
+
 class Curved(Manifold):
     """Constant curvature -c, fixed (a float) or learned (`learned_curvature`)."""
 
@@ -423,13 +452,12 @@ class Curved(Manifold):
 
     def __init__(self, c: float = 1.0, learn: bool = False):
         super().__init__()
-        if not 0 < c < math.inf:
-            raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
+        c = as_curvature(c)
         # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
-        self._fixed_c = repr(float(c))
+        self._fixed_c = repr(c)
         self.learn = learn
         if learn:
-            self.register_buffer("c0", torch.full((1,), float(c)))
+            self.register_buffer("c0", torch.full((1,), c))
             self.log_ratio = nn.Parameter(torch.zeros(1))  # shape (1,): sharding cannot cut a scalar
 
     def reset_parameters(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry._scalar import safe_sqrt
+from horosphere.geometry._scalar import length, safe_sqrt
 from horosphere.geometry.manifold import Manifold, full_precision
 
 
@@ -105,7 +105,9 @@ class Product(Manifold):
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        return safe_sqrt(self.sqdist(x, y))
+        """√Σ wᵢ distᵢ², of the distances: their squares may overflow."""
+        weighted = zip(self.weights, self._by_factor((x, y)), strict=True)
+        return length(torch.stack([w**0.5 * m.dist(x, y) for w, (m, x, y) in weighted], -1)).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
