@@ -445,6 +445,19 @@ def as_curvature(c: Any) -> float:
     return float(c)
 
 
+MARK = "manifold"
+
+
+def manifolds_in(state: Any) -> dict[str, str]:
+    """Which manifolds of fixed curvature a state dict comes from, by the names of their modules.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> manifolds_in(nn.ModuleDict({"space": Lorentz(c=0.5)}).state_dict())
+    {'space': 'Lorentz(c=0.5)'}
+    """
+    return {name: about[MARK] for name, about in getattr(state, "_metadata", {}).items() if MARK in about}
+
+
 class Curved(Manifold):
     """Constant curvature -c, fixed (a float) or learned (`learned_curvature`)."""
 
@@ -470,6 +483,29 @@ class Curved(Manifold):
         if not self.learn:
             return float(self._fixed_c)
         return learned_curvature(self.c0, self.log_ratio)
+
+    # A fixed c is no tensor. It travels in the state dict's metadata, where torch keeps the versions of modules: so
+    # nothing is added to files, checkpoints or shards, and a state without it (older, or from safetensors) still loads.
+
+    @property
+    def _mark(self) -> str | None:
+        return None if self.learn else f"{type(self).__name__}(c={self._fixed_c})"
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._mark is not None and hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]][MARK] = self._mark
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, *found: list[str]
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *found)
+        errors, saved, here = found[-1], local_metadata.get(MARK), self._mark
+        if None not in (saved, here) and saved != here:
+            how = f"build the model with {saved}, or pass dict(state) to load the numbers as they are"
+            message = f"weights saved on {saved}, loaded on {here}: {how}"
+            if message not in errors:  # layers share a manifold: said once
+                errors.append(message)
 
     def extra_repr(self) -> str:
         return f"c={float(torch.as_tensor(self.c).detach()):g}" + (", learn=True" if self.learn else "")
