@@ -61,9 +61,10 @@ class _Smooth(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (q,) = ctx.saved_tensors
         small = q < 0.01  # the first term left out of the series is under 1e-17 there
-        big = torch.where(small, 1.0, q)  # the unused branch must not feed NaN into a second derivative
+        big = torch.where(small, 0.5, q)  # the unused branch must not feed NaN into a second derivative
         series = _polynomial(q, [k * a for k, a in enumerate(ctx.series())][1:])
-        return grad * torch.where(small, series, (ctx.slope(big) - ctx.value(big)) / (2 * big)), None, None, None
+        slope = grad * (ctx.slope(big) - ctx.value(big)) / (2 * big)  # in this order: without grad it vanishes far out
+        return torch.where(small, grad * series, slope), None, None, None
 
 
 def _root(q: Tensor) -> Tensor:
@@ -138,12 +139,13 @@ def excess_to_dist(u: Tensor) -> Tensor:
 
 def excess_to_sqdist(u: Tensor) -> Tensor:
     """arcosh(1 + u)², smooth at u = 0."""
-    return 2 * u * asinhc(u / 2).square()
+    a = asinhc(u / 2)
+    return 2 * (u * a) * a  # not a², whose gradient has a factor 2u
 
 
 def excess_to_log_factor(u: Tensor) -> Tensor:
     """D/sinh(D) for D = arcosh(1 + u), smooth at u = 0."""
-    return asinhc(u / 2) * (1 + u / 2).rsqrt()
+    return asinhc(u / 2) / (1 + u / 2).sqrt()
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
@@ -151,9 +153,14 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1, keepdim=True)
 
 
+def plain_length(x: Tensor) -> Tensor:
+    """|x|, for use inside autograd functions: torch.compile cannot nest those when shapes vary."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
 def plain_sq(x: Tensor) -> Tensor:
-    """`sq` for use inside autograd functions: torch.compile cannot nest those when shapes vary."""
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
+    """|x|², for use inside autograd functions."""
+    return plain_length(x).square()
 
 
 class _SquaredNorm(torch.autograd.Function):
@@ -175,16 +182,18 @@ class _SquaredNorm(torch.autograd.Function):
         return 2 * grad * x
 
 
-class _Asinh(torch.autograd.Function):
-    """sign(s)·log1p(|s| + s²/(1 + √(1 + s²)))"""
+def plain_asinh(s: Tensor) -> Tensor:
+    """asinh(s) = log1p(s + s²/(1 + √(1 + s²))) of s >= 0, for use inside autograd functions."""
+    root = torch.hypot(s, s.new_ones(()))  # √(1 + s²), where s² overflows from s = 1e19 in fp32
+    return (s + s * (s / (1 + root))).log1p()
 
+
+class _Asinh(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(s: Tensor) -> Tensor:
-        a = s.abs()
-        root = torch.hypot(a, a.new_ones(()))  # √(1 + s²), where s² overflows from s = 1e19 in fp32
-        return (a + a * (a / (1 + root))).log1p().copysign(s)
+        return plain_asinh(s.abs()).copysign(s)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -196,10 +205,50 @@ class _Asinh(torch.autograd.Function):
         return grad / torch.hypot(s, s.new_ones(()))
 
 
+class _Length(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, any_size: bool) -> Tensor:
+        if not any_size:
+            return plain_length(x)
+        size = x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        return plain_length(x / size) * size
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, bool], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, length = ctx.saved_tensors
+        return grad * (x / torch.where(length == 0, 1.0, length)), None
+
+
+def length(x: Tensor, any_size: bool = False) -> Tensor:
+    """|x|, gradient 0 at 0.   (..., d) -> (..., 1)
+
+    any_size: also where squares overflow or vanish, for a second pass over x.
+    """
+    out: Tensor = _Length.apply(x, any_size)
+    return out
+
+
 def sq(x: Tensor) -> Tensor:
     """|x|².   (..., d) -> (..., 1)"""
     out: Tensor = _SquaredNorm.apply(x)
     return out
+
+
+def saturated_sq(x: Tensor, c: float | Tensor) -> Tensor:
+    """c|x|², finite: for maps into the ball, where x/√inf would be the origin.
+
+    Where it saturates, x over its root is too long, and `Poincare` brings it back to the edge.
+    """
+    largest, q = torch.finfo(x.dtype).max, sq(x)
+    if isinstance(c, Tensor):
+        return (c * q.clamp_max(largest)).clamp_max(largest)
+    return c * q.clamp_max(largest) if c <= 1 else (c * q).clamp_max(largest)
 
 
 def asinh(s: Tensor) -> Tensor:

@@ -61,9 +61,9 @@ def exterior_angle(x: Tensor, y: Tensor, manifold: Manifold) -> Tensor:
         c, foot = manifold.c, length - short  # foot = y·x̂
         # |x| y_t - x_t foot as a quotient of sums where its terms have one sign
         same_side = foot > 0
-        below = torch.where(same_side, length * yt + xt * foot, torch.inf)
-        # divided before multiplied: |x|²|y|² overflows
-        quotient = short * ((length + foot) / below) / c + length / below * length * across.square()
+        # both sides divided by y_t, and before they are multiplied: |x|²|y|² overflows
+        below = torch.where(same_side, length + xt / yt * foot, torch.inf)
+        quotient = short / yt / c * ((length + foot) / below) + length / below * length * (across.square() / yt)
         along = -(c**0.5) * torch.where(same_side, quotient, length * yt - xt * foot)
     apart = nonzero & (sq(d) > torch.finfo(d.dtype).tiny)  # nearer, atan2 has no gradient
     return torch.where(apart, torch.atan2(across, torch.where(apart, along, 1.0)), 0.0).squeeze(-1)

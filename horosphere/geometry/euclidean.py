@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import dot, safe_sqrt, sq
-from horosphere.geometry.manifold import Manifold, full_precision
+from horosphere.geometry._scalar import dot, length, sq
+from horosphere.geometry._shapes import same_dimension
+from horosphere.geometry.manifold import Manifold, full_precision, shares
 from horosphere.geometry.slots import FlatSlots
 
 
@@ -29,22 +30,26 @@ class Euclidean(Manifold):
     def log0(self, x: Tensor) -> Tensor:
         return x
 
+    @same_dimension
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         return x + v
 
+    @same_dimension
     def log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
     @full_precision
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        return x + t * v, v
+        moved = x + t * v
+        return moved, v.expand_as(moved)
 
+    @same_dimension
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return v.expand(torch.broadcast_shapes(v.shape, x.shape, y.shape))
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        return safe_sqrt(sq(x - y)).squeeze(-1)
+        return length(x - y).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -63,16 +68,18 @@ class Euclidean(Manifold):
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         """<x - p, w>/|w|"""
-        return (dot(x - p, w) / sq(w).sqrt()).squeeze(-1)
+        return (dot(x - p, w) / length(w)).squeeze(-1)
 
     @full_precision
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         _, u, v = torch.broadcast_tensors(x, u, v)
         return dot(u, v).squeeze(-1)
 
+    @same_dimension
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
-        return g
+        return g.expand(torch.broadcast_shapes(x.shape, g.shape))
 
+    @same_dimension
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
         return g * r
 
@@ -80,12 +87,13 @@ class Euclidean(Manifold):
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         if weights is None:
             return x.mean(-2)
-        return (weights.unsqueeze(-2) @ x).squeeze(-2) / weights.sum(-1, keepdim=True)
+        return (shares(weights).unsqueeze(-2) @ x).squeeze(-2)
 
     @full_precision
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         return x + weight * y
 
+    @same_dimension
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
         return x + by
 

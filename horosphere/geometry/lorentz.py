@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from horosphere.geometry._distance import distance, excess
 from horosphere.geometry._scalar import (
     asinh,
     asinhc,
@@ -20,12 +21,14 @@ from horosphere.geometry._scalar import (
     dot,
     excess_to_dist,
     excess_to_sqdist,
+    length,
     plain_sq,
     safe_sqrt,
     sinhc,
     sq,
 )
-from horosphere.geometry.manifold import HALF, Curved, full_precision
+from horosphere.geometry._shapes import same_dimension
+from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
 from horosphere.geometry.slots import LorentzSlots
 
 
@@ -75,6 +78,7 @@ class Lorentz(Curved):
         keep, gain, pull = self._flow(x, v, t)
         return torch.addcmul(keep * x, gain, v), torch.addcmul(keep * v, pull, x)
 
+    @same_dimension
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
         if x.dtype in HALF:
             return super().flow_(x, v, t)
@@ -87,8 +91,8 @@ class Lorentz(Curved):
     def log(self, x: Tensor, y: Tensor) -> Tensor:
         """D/sinh(D) · (y - cosh(D) x), D = √c dist"""
         u = self._excess(x, y)
-        ratio, shrink = asinhc(u / 2), (1 + u / 2).rsqrt()  # ratio · shrink = D/sinh(D)
-        return ratio * shrink * (y - x) - ratio * (shrink * u) * x  # shrink·u first: cosh(D)·sinh(r) overflows
+        ratio, root = asinhc(u / 2), (1 + u / 2).sqrt()  # ratio/root = D/sinh(D)
+        return ratio / root * (y - x) - ratio * (u / root) * x  # u/root first: cosh(D)·sinh(r) overflows
 
     @full_precision
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
@@ -104,13 +108,13 @@ class Lorentz(Curved):
         d = y - x
         xt = self.time(x)
         rise = dot(d, x + y) / (xt + self.time(y))
-        yv = dot(d, v) - rise * dot(x, v) / xt
+        yv = dot(d, v) - rise / xt * dot(x, v)
         return v + self.c * yv / (2 + self._excess(x, y)) * (x + y)
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        """2 asinh(√(u/2))/√c with u = cosh(√c dist) - 1 free of cancellation (`_Excess`)."""
-        return (excess_to_dist(self._excess(x, y)) / self.c**0.5).squeeze(-1)
+        """2 asinh(√(u/2))/√c with u = cosh(√c dist) - 1 free of cancellation and overflow (`_distance.py`)."""
+        return distance(x, y, self.c).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -130,7 +134,8 @@ class Lorentz(Curved):
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:
         """asinh(√c|x|)/√c"""
-        return (safe_sqrt(sq(x)) * asinhc(self.c * sq(x))).squeeze(-1)
+        root = self.c**0.5
+        return (asinh(root * length(x, any_size=True)) / root).squeeze(-1)
 
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
@@ -138,14 +143,18 @@ class Lorentz(Curved):
         d = x - p
         pt = self.time(p)
         rise = dot(d, x + p) / (self.time(x) + pt)
-        xw = dot(d, w) - rise * dot(p, w) / pt
+        xw = dot(d, w) - rise / pt * dot(p, w)
         root = self.c**0.5
-        return (asinh(root * xw / self._sqnorm(p, w).sqrt()) / root).squeeze(-1)
+        return (asinh(root * (xw / self._sqnorm(p, w).sqrt())) / root).squeeze(-1)
 
     @full_precision
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """u·v - (x·u)(x·v)/x_t²: the part across x as it is, the part along x shrunk by 1/(c x_t²)."""
         return self._inner(x, u, v).squeeze(-1)
+
+    @full_precision
+    def norm(self, x: Tensor, v: Tensor) -> Tensor:
+        return safe_sqrt(self._sqnorm(x, v)).squeeze(-1)
 
     @full_precision
     def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
@@ -154,12 +163,12 @@ class Lorentz(Curved):
 
     @full_precision
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Lorentz centroid z/√(-c<z, z>) of z = Σ wᵢxᵢ, time included.
+        """Lorentz centroid z/√(-c<z, z>) of the mean z = Σ wᵢxᵢ/Σ wᵢ, time included.
 
         The length of z cancels by e^(2√c r): in fp32 the centroid is good out to √c r = 6.
         """
-        z, zt, _ = _AmbientSum.apply(x, weights, self.c)
-        return z * self._normaliser(z, zt, x.shape[-2] if weights is None else weights.sum(-1, keepdim=True))
+        z, zt, _ = _AmbientMean.apply(x, None if weights is None else shares(weights), self.c)
+        return z * self._normaliser(z, zt, 1.0)
 
     @full_precision
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
@@ -193,9 +202,7 @@ class Lorentz(Curved):
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
 
     def _excess(self, x: Tensor, y: Tensor) -> Tensor:
-        x, y = torch.broadcast_tensors(x, y)
-        out: Tensor = _Excess.apply(x, y, self.c)
-        return out
+        return excess(x, y, self.c)
 
     def _flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
         """cosh, t sinhc and c t n² sinhc of √c t n, n = |v|_x"""
@@ -210,105 +217,29 @@ class Lorentz(Curved):
         -c<z, z> >= total² (reverse Cauchy-Schwarz): the floor under a difference that cancels.
         """
         length2 = self.c * (zt.square() - sq(z))
-        return torch.maximum(length2, torch.as_tensor(total, dtype=z.dtype, device=z.device).square()).rsqrt()
+        if isinstance(total, Tensor):
+            return torch.maximum(length2, total.to(z.dtype).square()).rsqrt()
+        return length2.clamp_min(total**2).rsqrt()
 
     def _inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         x2, xu, xv = sq(x), dot(x, u), dot(x, v)
-        split, rest = self._along(x2)
-        return dot(u - split * xu * x, v - split * xv * x) + rest * xu * (xv / (1 + self.c * x2))
+        (along_u, rest), (along_v, _) = self._along(x2, xu), self._along(x2, xv)
+        return dot(u - along_u * x, v - along_v * x) + rest * (xv / (1 + self.c * x2))
 
     def _sqnorm(self, x: Tensor, v: Tensor) -> Tensor:
         x2, xv = sq(x), dot(x, v)
-        split, rest = self._along(x2)
-        return torch.addcmul(sq(torch.addcmul(v, split * xv, x, value=-1)), rest * xv, xv / (1 + self.c * x2))
+        along, rest = self._along(x2, xv)
+        return torch.addcmul(sq(torch.addcmul(v, along, x, value=-1)), rest, xv / (1 + self.c * x2))
 
-    def _along(self, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, r) with <u, v>_x = (u - s(x·u)x)·(v - s(x·v)x) + r(x·u)(x·v)/(1 + c|x|²).
+    def _along(self, x2: Tensor, xv: Tensor) -> tuple[Tensor, Tensor]:
+        """(a, r) with <u, v>_x = (u - a_u x)·(v - a_v x) + r_u x·v/(1 + c|x|²), a and r of x·u or x·v.
 
-        Far out (1/|x|², 1/|x|²): the parts across and along x, whose difference would cancel. For c|x|² <= 1 (0, -c):
-        the metric as it stands, which loses at most a bit there and is smooth at the origin.
+        Far out both are x·v/|x|²: the parts across and along x, whose difference would cancel. For c|x|² <= 1 they are
+        0 and -c x·v: the metric as it stands, which loses at most a bit there and is smooth at the origin.
         """
         far = self.c * x2 > 1
-        inverse = 1 / torch.where(far, x2, 1.0)
-        return torch.where(far, inverse, 0.0), torch.where(far, inverse, -self.c)
-
-
-class _Excess(torch.autograd.Function):
-    """u = cosh(√c dist) - 1 = c (x_t y_t - x·y) - 1 without cancellation.   (..., d), (..., d) -> (..., 1)
-
-    With d = x - y, y the shorter of the two and d⊥ the part of d across y:
-        u = (|d|² + c |y|² |d⊥|²) / (x_t y_t + x·y + 1/c)     if x·y > 0   (every term >= 0)
-          = c (|x|² + |y|² + c |x|²|y|²) / (1 + c x_t y_t) - c x·y     otherwise   (every term >= 0)
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, y: Tensor, c: float | Tensor) -> Tensor:
-        x2, y2, d = plain_sq(x), plain_sq(y), x - y
-        d2, xy = plain_sq(d), dot(x, y)
-        xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
-        short = torch.where(x2 < y2, x, y)
-        short2 = torch.minimum(x2, y2)
-        along = torch.where(short2 > 0, dot(d, short) / short2.clamp_min(torch.finfo(x.dtype).tiny), 0.0)
-        across2 = plain_sq(d - along * short)
-        below = xt * yt + xy + 1 / c
-        same_side = d2 / below + c * (short2 / below) * across2  # divided before multiplied: |x|²|y|² overflows first
-        below = 1 / c + xt * yt
-        return torch.where(xy > 0, same_side, (x2 + y2) / below + c * (torch.maximum(x2, y2) / below * short2 - xy))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float | Tensor], output: Tensor) -> None:
-        x, y, c = inputs
-        ctx.c = None if isinstance(c, Tensor) else c
-        ctx.save_for_backward(x, y, output, *([c] if isinstance(c, Tensor) else []))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, u, *tensor_c = ctx.saved_tensors
-        c = tensor_c[0] if tensor_c else ctx.c
-        x2, y2, d, xy = plain_sq(x), plain_sq(y), x - y, dot(x, y)
-        xt, yt = (1 / c + x2).sqrt(), (1 / c + y2).sqrt()
-        rise = dot(d, x + y) / (xt + yt)
-        gx = gy = gc = None
-        if ctx.needs_input_grad[0]:
-            gx = grad * c * _Excess._slope((x, x2, xt), (y, y2, yt), d, xy, rise, c)
-        if ctx.needs_input_grad[1]:
-            gy = grad * c * _Excess._slope((y, y2, yt), (x, x2, xt), -d, xy, -rise, c)
-        if tensor_c and ctx.needs_input_grad[2]:
-            gc = (grad * (u - rise.square() / (2 * xt * yt)) / c).sum_to_size(c.shape)
-        return gx, gy, gc
-
-    @staticmethod
-    def _slope(
-        here: tuple[Tensor, Tensor, Tensor],
-        there: tuple[Tensor, Tensor, Tensor],
-        d: Tensor,
-        xy: Tensor,
-        rise: Tensor,
-        c: float | Tensor,
-    ) -> Tensor:
-        """∂u/∂x / c = (y_t/x_t) x - y = d - (x_t - y_t)/x_t · x
-
-        here, there: (x, |x|², x_t) and (y, |y|², y_t); d = x - y, xy = x·y, rise = x_t - y_t.
-        Far from the origin: (part of d across x) + coefficient · x. The part along x is smaller than d by cosh²(√c r)
-        there. A subtraction would lose it at r = 8 in fp32, and `rgrad` multiplies it back.
-        d and -y have the same part across x; the shorter one keeps its digits.
-        The coefficient y_t/x_t - x·y/|x|² is a sum for x·y <= 0. For x·y > 0 it is
-        (d·x (|x|² + x·y)/(c|x|²) + |x|²|d⊥|²)/(x_t (y_t|x|² + x_t x·y)).
-        """
-        (x, x2, xt), (y, y2, yt) = here, there
-        far, same_side = c * x2 > 1, xy > 0
-        x2 = torch.where(far, x2, 1.0)
-        dx, shorter = dot(d, x), torch.where(far & (y2 < plain_sq(d)), -y, d)
-        across = shorter - torch.where(far, dot(shorter, x) / x2, 0.0) * x
-        # again: rounding left ε|d| along x, more than belongs there
-        across = across - torch.where(far, dot(across, x) / x2, 0.0) * x
-        # divided by |x|² above and below: |x|³|y| overflows first
-        below = xt * (yt + xt * torch.where(same_side, xy, 0.0) / x2)
-        sum_same = (dx / x2 * (1 + xy / x2) / c + plain_sq(across)) / below
-        coefficient = torch.where(same_side, sum_same, yt / xt - xy / x2)
-        return across + torch.where(far, coefficient, -rise / xt) * x
+        along = xv / torch.where(far, x2, 1.0)
+        return torch.where(far, along, 0.0), torch.where(far, along, -self.c * xv)
 
 
 class _Pairwise(torch.autograd.Function):
@@ -362,13 +293,13 @@ class _Pairwise(torch.autograd.Function):
         if tensor_c is not None and ctx.needs_input_grad[2]:
             ratio = yt.mT / xt
             cosh = torch.hypot(sinh, torch.ones_like(sinh))
-            per_pair = slope * (cosh - (ratio + 1 / ratio) / 2) / c**1.5 - grad * dist / (2 * c)
-            gc = per_pair.sum_to_size(c.shape)
+            per_pair = slope * (cosh - (ratio + 1 / ratio) / 2) / c**0.5 - grad * dist / 2
+            gc = (per_pair / c).sum_to_size(c.shape)  # c² may overflow
         return gx, gy, gc
 
 
-class _AmbientSum(torch.autograd.Function):
-    """(Σ wᵢxᵢ, Σ wᵢ time(xᵢ), time(x)) over the second to last axis, without a temporary of x's size.
+class _AmbientMean(torch.autograd.Function):
+    """(Σ wᵢxᵢ, Σ wᵢ time(xᵢ), time(x)) over the second to last axis, without a temporary of x's size; 1/N for no w.
 
     (..., N, d), (..., N) -> (..., d), (..., 1), (..., N, 1)
     """
@@ -379,7 +310,7 @@ class _AmbientSum(torch.autograd.Function):
     def forward(x: Tensor, weights: Tensor | None, c: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         xt = (1 / c + plain_sq(x)).sqrt()
         if weights is None:
-            return x.sum(-2), xt.sum(-2), xt
+            return x.mean(-2), xt.mean(-2), xt
         row = weights.unsqueeze(-2)
         return (row @ x).squeeze(-2), (row @ xt).squeeze(-2), xt
 
@@ -399,6 +330,8 @@ class _AmbientSum(torch.autograd.Function):
         if torch.is_grad_enabled():  # as in _Pairwise
             xt = (1 / c + plain_sq(x)).sqrt()
         gz, gt = gz.unsqueeze(-2), gt.unsqueeze(-2)
+        if weights is None:
+            gz, gt = gz / x.shape[-2], gt / x.shape[-2]
         per_time = gt / xt  # (..., N, 1)
         gx = gw = gc = None
         if weights is None:
@@ -410,5 +343,5 @@ class _AmbientSum(torch.autograd.Function):
             if ctx.needs_input_grad[1]:
                 gw = ((x @ gz.mT) + gt * xt).squeeze(-1).sum_to_size(weights.shape)
         if tensor_c is not None and ctx.needs_input_grad[2]:
-            gc = (-per_time / (2 * c * c)).sum_to_size(c.shape)
+            gc = (-per_time / (2 * c) / c).sum_to_size(c.shape)
         return gx, gw, gc

@@ -6,6 +6,7 @@ bf16 and fp16 inputs are computed in fp32 and come back in their own dtype.
 
 import functools
 import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry._scalar import dot, safe_sqrt, sinhc, sq
+from horosphere.geometry._scalar import dot, length, safe_sqrt, sinhc, sq
+from horosphere.geometry._shapes import dimension_check, same_dimension
 
 if TYPE_CHECKING:
     from horosphere.geometry.slots import Slots
@@ -24,17 +26,22 @@ R = TypeVar("R")
 
 
 def full_precision(method: Callable[P, R]) -> Callable[P, R]:
-    """Compute in fp32 what comes in bf16 or fp16 (or under autocast), and return it in the dtype it came in."""
+    """Compute in fp32 what comes in bf16 or fp16 (or under autocast), and return it in the dtype it came in.
+
+    Points and vectors of different dimension are refused (`_shapes.py`).
+    """
+    check = dimension_check(method)
 
     @functools.wraps(method)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args, kwargs)
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         first = tensors[0]
         device = first.device.type
         if device != "meta" and torch.is_autocast_enabled(device):  # meta has no autocast to ask for
             with torch.autocast(device, enabled=False):
                 return wrapper(*args, **kwargs)
-        if first.dtype not in HALF and not any(t.dtype in HALF for t in tensors):
+        if not [t for t in tensors if t.dtype in HALF]:  # a list: faster than any(...)
             return method(*args, **kwargs)
         up: list[Any] = [a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for a in args]
         up_named = {k: a.float() if isinstance(a, Tensor) and a.dtype in HALF else a for k, a in kwargs.items()}
@@ -44,6 +51,17 @@ def full_precision(method: Callable[P, R]) -> Callable[P, R]:
         return out.to(first.dtype)
 
     return wrapper
+
+
+def shares(weights: Tensor) -> Tensor:
+    """Weights that sum to 1, for `midpoint`; weights that are all 0 stay so.   (..., N) -> (..., N)
+
+    >>> shares(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    tensor([[0.2500, 0.7500],
+            [0.0000, 0.0000]])
+    """
+    total = weights.sum(-1, keepdim=True)
+    return weights / (total + (total == 0))
 
 
 class Manifold(nn.Module, ABC):
@@ -151,6 +169,7 @@ class Manifold(nn.Module, ABC):
         (tensor(1.), tensor(2.))
         """
 
+    @same_dimension
     def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
         """`flow` in place, without gradient: how an optimizer moves a point x and its momentum v.
 
@@ -245,7 +264,7 @@ class Manifold(nn.Module, ABC):
         >>> L.dist0(L.exp0(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))).round(decimals=3)
         tensor([0., 5.])
         """
-        return safe_sqrt(sq(self.lower(x))).squeeze(-1)
+        return length(self.lower(x)).squeeze(-1)
 
     @abstractmethod
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
@@ -305,6 +324,8 @@ class Manifold(nn.Module, ABC):
     @abstractmethod
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted centroid over the second to last axis.   (..., N, d), (..., N) -> (..., d)
+
+        Weights are >= 0 and count by their ratios. Points without any weight have the origin for their centroid.
 
         >>> from horosphere.geometry import Lorentz
         >>> L = Lorentz()
@@ -409,6 +430,34 @@ def learned_curvature(c0: Tensor, log_ratio: Tensor) -> Tensor:
     return c0.to(ratio.dtype) * (LOG_BOUND * (ratio / LOG_BOUND).tanh()).exp()
 
 
+def as_curvature(c: Any) -> float:
+    """A number that can be a curvature; else an error that says what is wrong with it.
+
+    >>> as_curvature(2)
+    2.0
+    """
+    if isinstance(c, Tensor):
+        raise TypeError("c is a tensor: give a number, as in c=float(c), or let it be learned with learn=True")
+    if isinstance(c, bool) or not isinstance(c, numbers.Real):
+        raise TypeError(f"c = {c!r}: the curvature is -c, so c must be a positive number, as in c=1.0")
+    if not 0 < float(c) < math.inf:
+        raise ValueError(f"c = {c}: the curvature is -c, so c must be positive; for flat space use Euclidean()")
+    return float(c)
+
+
+MARK = "manifold"
+
+
+def manifolds_in(state: Any) -> dict[str, str]:
+    """Which manifolds of fixed curvature a state dict comes from, by the names of their modules.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> manifolds_in(nn.ModuleDict({"space": Lorentz(c=0.5)}).state_dict())
+    {'space': 'Lorentz(c=0.5)'}
+    """
+    return {name: about[MARK] for name, about in getattr(state, "_metadata", {}).items() if MARK in about}
+
+
 class Curved(Manifold):
     """Constant curvature -c, fixed (a float) or learned (`learned_curvature`)."""
 
@@ -416,13 +465,12 @@ class Curved(Manifold):
 
     def __init__(self, c: float = 1.0, learn: bool = False):
         super().__init__()
-        if not 0 < c < math.inf:
-            raise ValueError(f"c = {c}: curvature is -c, so c must be positive; for flat space use Euclidean()")
+        c = as_curvature(c)
         # as text: torch.compile would take a float for an input, which it cannot pass to autograd functions
-        self._fixed_c = repr(float(c))
+        self._fixed_c = repr(c)
         self.learn = learn
         if learn:
-            self.register_buffer("c0", torch.full((1,), float(c)))
+            self.register_buffer("c0", torch.full((1,), c))
             self.log_ratio = nn.Parameter(torch.zeros(1))  # shape (1,): sharding cannot cut a scalar
 
     def reset_parameters(self) -> None:
@@ -435,6 +483,29 @@ class Curved(Manifold):
         if not self.learn:
             return float(self._fixed_c)
         return learned_curvature(self.c0, self.log_ratio)
+
+    # A fixed c is no tensor. It travels in the state dict's metadata, where torch keeps the versions of modules: so
+    # nothing is added to files, checkpoints or shards, and a state without it (older, or from safetensors) still loads.
+
+    @property
+    def _mark(self) -> str | None:
+        return None if self.learn else f"{type(self).__name__}(c={self._fixed_c})"
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._mark is not None and hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]][MARK] = self._mark
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool, *found: list[str]
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *found)
+        errors, saved, here = found[-1], local_metadata.get(MARK), self._mark
+        if None not in (saved, here) and saved != here:
+            how = f"build the model with {saved}, or pass dict(state) to load the numbers as they are"
+            message = f"weights saved on {saved}, loaded on {here}: {how}"
+            if message not in errors:  # layers share a manifold: said once
+                errors.append(message)
 
     def extra_repr(self) -> str:
         return f"c={float(torch.as_tensor(self.c).detach()):g}" + (", learn=True" if self.learn else "")

@@ -7,7 +7,7 @@ the origin of the other models.
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import sq
+from horosphere.geometry._scalar import saturated_sq, sq
 from horosphere.geometry.manifold import full_precision
 
 
@@ -15,10 +15,12 @@ from horosphere.geometry.manifold import full_precision
 def lorentz_to_poincare(x: Tensor, c: float | Tensor) -> Tensor:
     """x/(1 + √c x_t)
 
+    Past the edge that floats resolve the image lies on it or outside; `Poincare.point` brings it back.
+
     >>> lorentz_to_poincare(torch.tensor([0.0, 0.75]), c=1.0).round(decimals=4)  # 0.75 / (1 + 1.25)
     tensor([0.0000, 0.3333])
     """
-    return x / (1 + (1 + c * sq(x)).sqrt())
+    return x / (1 + (1 + saturated_sq(x, c)).sqrt())
 
 
 @full_precision
@@ -38,7 +40,7 @@ def lorentz_to_klein(x: Tensor, c: float | Tensor) -> Tensor:
     >>> lorentz_to_klein(torch.tensor([0.0, 0.75]), c=1.0).round(decimals=4)  # 0.75 / 1.25
     tensor([0.0000, 0.6000])
     """
-    return x * (1 + c * sq(x)).rsqrt()
+    return x / _loud_sqrt(1 + c * sq(x))
 
 
 @full_precision
@@ -61,7 +63,7 @@ def lorentz_to_halfspace(x: Tensor, c: float | Tensor) -> Tensor:
     z = c**0.5 * x
     across, last = z[..., :-1], z[..., -1:]
     rest = 1 + sq(across)
-    t = (rest + last.square()).sqrt()
+    t = _loud_sqrt(rest + last.square())
     longer = t + last.abs()
     below = torch.where(last > 0, rest / longer, longer)  # t - z_d = (t² - z_d²)/(t + z_d): no cancellation for z_d > 0
     return torch.cat((across, torch.ones_like(last)), -1) / below
@@ -121,3 +123,8 @@ def halfspace_to_poincare(y: Tensor, c: float | Tensor) -> Tensor:
     across, height = y[..., :-1], y[..., -1:]
     last = sq(across) + (height - 1) * (height + 1)
     return torch.cat((2 * across, last), -1) / (c**0.5 * (sq(across) + (1 + height).square()))
+
+
+def _loud_sqrt(q: Tensor) -> Tensor:
+    """√q, but NaN where q = inf: |x|² has overflowed, and x/inf would pass for the origin."""
+    return q / q.sqrt()

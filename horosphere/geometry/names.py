@@ -1,11 +1,9 @@
 """Geometries by name, for recipes and the command line."""
 
-import math
-
 from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
-from horosphere.geometry.manifold import Manifold
+from horosphere.geometry.manifold import Manifold, as_curvature
 from horosphere.geometry.poincare import Poincare
 from horosphere.geometry.product import Product
 
@@ -36,10 +34,11 @@ def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) ->
     >>> geometry("lorentz:6+euclidean:4", dim=10).dims
     [6, 4]
     """
-    if c is not None and not 0 < c < math.inf:
-        raise UserError(
-            f"c = {c:g}: the curvature is -c, so c must be a positive number; for flat space choose euclidean"
-        )
+    if c is not None:
+        try:
+            c = as_curvature(c)
+        except (TypeError, ValueError) as error:
+            raise UserError(str(error)) from error
     if name == "euclidean":
         return Euclidean()
     if name == "lorentz":

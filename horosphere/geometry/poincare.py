@@ -18,15 +18,15 @@ from horosphere.geometry._scalar import (
     asinh,
     atanhc,
     dot,
-    excess_to_dist,
     excess_to_log_factor,
     excess_to_sqdist,
-    safe_sqrt,
+    length,
+    saturated_sq,
     sq,
     tanhc,
 )
 from horosphere.geometry.lorentz import Lorentz
-from horosphere.geometry.manifold import HALF, Curved, Manifold, full_precision
+from horosphere.geometry.manifold import HALF, Curved, Manifold, full_precision, shares
 from horosphere.geometry.maps import lorentz_to_poincare, poincare_to_lorentz
 
 
@@ -62,7 +62,7 @@ class Poincare(Curved):
     @makes_points
     def exp0(self, v: Tensor) -> Tensor:
         """tanh(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
-        return tanhc(self.c * sq(v)) * v
+        return tanhc(saturated_sq(v, self.c)) * v
 
     @full_precision
     def log0(self, x: Tensor) -> Tensor:
@@ -110,13 +110,15 @@ class Poincare(Curved):
         c, d = self.c, y - x
         gap_x, gap_y, d2, xv, dv = self._gap(x), self._gap(y), c * sq(d), dot(x, v), dot(d, v)
         along_x = gap_x * dv - d2 * xv
-        along_d = c * (2 * dot(x, d) * xv - sq(x) * dv) - gap_x * xv
-        return gap_y / gap_x * (v + 2 * c * (along_x * x + along_d * d) / (gap_x * gap_y + d2))
+        along_d = 2 * (c * dot(x, d)) * xv - c * sq(x) * dv - gap_x * xv
+        below = gap_x * gap_y + d2
+        return gap_y / gap_x * (v + 2 * c * along_x / below * x + 2 * c * along_d / below * d)
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """2 asinh(√c|x-y|/√((1-c|x|²)(1-c|y|²)))/√c: no artanh of a Möbius sum"""
-        return (excess_to_dist(self._excess(x, y)) / self.c**0.5).squeeze(-1)
+        root = self.c**0.5
+        return (2 / root * asinh(root * length(x - y) * (self._gap(x) * self._gap(y)).rsqrt())).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -133,7 +135,7 @@ class Poincare(Curved):
     @full_precision
     def dist0(self, x: Tensor) -> Tensor:
         """2 artanh(√c|x|)/√c"""
-        return (2 * safe_sqrt(sq(x)) * atanhc(self.c * sq(x))).squeeze(-1)
+        return (2 * length(x) * atanhc(self.c * sq(x))).squeeze(-1)
 
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
@@ -155,12 +157,10 @@ class Poincare(Curved):
     @makes_points
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Lorentz centroid Σ wᵢ(λᵢxᵢ, (λᵢ - 1)/√c) of the same points on the hyperboloid."""
-        factor = 2 / self._gap(x)  # λ
-        if weights is not None:
-            factor = weights.unsqueeze(-1) * factor
-        total = x.shape[-2] if weights is None else weights.sum(-1, keepdim=True)
-        z, zt = (factor.mT @ x).squeeze(-2), (factor.sum(-2) - total) / self.c**0.5
-        return self.point(z * self._hyperboloid()._normaliser(z, zt, total))
+        share: Tensor | float = 1 / x.shape[-2] if weights is None else shares(weights).unsqueeze(-1)
+        factor = share * (2 / self._gap(x))  # share·λ
+        z, zt = (factor.mT @ x).squeeze(-2), (factor - share).sum(-2) / self.c**0.5
+        return self.point(z * self._hyperboloid()._normaliser(z, zt, 1.0))
 
     @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:

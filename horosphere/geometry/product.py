@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry._scalar import safe_sqrt
+from horosphere.geometry._scalar import length, safe_sqrt
 from horosphere.geometry.manifold import Manifold, full_precision
 
 
@@ -105,7 +105,9 @@ class Product(Manifold):
 
     @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        return safe_sqrt(self.sqdist(x, y))
+        """√Σ wᵢ distᵢ², of the distances: their squares may overflow."""
+        weighted = zip(self.weights, self._by_factor((x, y)), strict=True)
+        return length(torch.stack([w**0.5 * m.dist(x, y) for w, (m, x, y) in weighted], -1)).squeeze(-1)
 
     @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -136,7 +138,10 @@ class Product(Manifold):
 
     @full_precision
     def component_sqnorm(self, g: Tensor, r: Tensor) -> Tensor:
-        return self._join(lambda m, g, r: m.component_sqnorm(g, r).expand_as(g), g, r)
+        def per_coordinate(m: Manifold, g: Tensor, r: Tensor) -> Tensor:
+            return m.component_sqnorm(g, r).expand(torch.broadcast_shapes(g.shape, r.shape))
+
+        return self._join(per_coordinate, g, r)
 
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         return self._join(lambda m, x: m.midpoint(x, weights), x)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from horosphere.geometry._scalar import sq
+from horosphere.geometry._shapes import different, size_of
 from horosphere.geometry.manifold import HALF, full_precision
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class FlatSlots(Slots):
         return z
 
     def join(self, weighted: Weighted) -> Tensor:
+        _one_width(weighted)
         return functools.reduce(torch.add, (u if isinstance(w, float) and w == 1 else w * u for u, w in weighted))
 
 
@@ -157,6 +159,7 @@ class LorentzSlots(Slots):
 
     def join(self, weighted: Weighted) -> Tensor:
         """z/√(-c<z, z>), z = Σ w u, times and sums in fp32; the slot of the time is empty."""
+        _one_width(weighted)
         spaces = [self.space(u.float() if u.dtype in HALF else u) for u, _ in weighted]
         weights = [
             w.to(x.dtype).expand(*x.shape[:-1], 1) if isinstance(w, Tensor) else w
@@ -165,6 +168,12 @@ class LorentzSlots(Slots):
         z: Tensor = _sum([w * x for w, x in zip(weights, spaces, strict=True)])
         zt: Tensor = _sum([w * (1 / self.manifold.c + sq(x)).sqrt() for w, x in zip(weights, spaces, strict=True)])
         return z * self.manifold._normaliser(z, zt, _sum(weights))
+
+
+def _one_width(weighted: Weighted) -> None:
+    points = [u for u, _ in weighted]
+    if any(size_of(u) != size_of(points[0]) for u in points):
+        raise different("join", [f"point {i}" for i in range(len(points))], points)
 
 
 def _sum(terms: Sequence[Any]) -> Any:

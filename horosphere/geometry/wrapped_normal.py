@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from horosphere.geometry._shapes import different, size_of
 from horosphere.geometry.manifold import Manifold
 
 
@@ -21,6 +22,8 @@ class WrappedNormal:
     """
 
     def __init__(self, manifold: Manifold, mean: Tensor, std: Tensor | float):
+        if isinstance(std, Tensor) and size_of(std) not in (0, 1, size_of(mean)):
+            raise different("WrappedNormal", ["mean", "std"], [mean, std])
         self.manifold, self.mean, self.std = manifold, mean, std
 
     def rsample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
@@ -32,7 +35,8 @@ class WrappedNormal:
         True
         """
         mean = self.mean
-        noise = torch.randn(*shape, *mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        each = torch.broadcast_shapes(mean.shape, torch.as_tensor(self.std).shape)
+        noise = torch.randn(*shape, *each, generator=generator, dtype=mean.dtype, device=mean.device)
         return self.manifold.translate(self.manifold.lift(self.std * noise), mean)
 
     def sample(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
+from horosphere.geometry.manifold import manifolds_in
 
 WEIGHTS = "model.safetensors"
 
@@ -27,6 +28,10 @@ def begin_with(network: nn.Module, given: Mapping[str, Tensor], run: str, missin
     if len(fitting) < len(own) - missing or len(given) > len(own):
         what = f"{len(fitting)} of {len(own)} tensors fit"
         raise UserError(f"start={run}: a run of another network ({what}); give one of the same model and size")
+    theirs, ours = manifolds_in(given), manifolds_in(own)
+    for name, here in ours.items():
+        if (there := theirs.get(name, here)) != here:
+            raise UserError(f"start={run}: a run on {there}, and this network is on {here}; give one of the same")
     network.load_state_dict(fitting, strict=False)
 
 

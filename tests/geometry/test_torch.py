@@ -5,11 +5,14 @@ And learned curvature.
 
 import copy
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
-from horosphere.geometry import Lorentz, Poincare
+from horosphere.errors import UserError
+from horosphere.geometry import Lorentz, Poincare, geometry
 from tests.geometry.samples import (
     EVERY_FUNCTION,
     FUNCTIONS,
@@ -194,10 +197,37 @@ def test_curvature_saves_and_loads(name, tmp_path):
     assert torch.equal(copy.deepcopy(m).dist(x, y), m.dist(x, y))
 
 
-@pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
-def test_curvature_must_be_positive(c):
-    with pytest.raises(ValueError, match="must be positive"):
-        Lorentz(c)
+@pytest.mark.parametrize("kind", [Lorentz, Poincare])
+@pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf, -math.inf, 0, -3])
+def test_curvature_must_be_positive(kind, c):
+    with pytest.raises(ValueError, match=rf"^c = {c}: .* must be positive; .*Euclidean"):
+        kind(c)
+
+
+@pytest.mark.parametrize("kind", [Lorentz, Poincare])
+@pytest.mark.parametrize(
+    ("c", "says"),
+    [
+        ("1.0", "c = '1.0': .* a positive number, as in c=1.0"),
+        (True, "c = True: .* a positive number, as in c=1.0"),
+        ([1.0], r"c = \[1.0\]: .* a positive number"),
+        (1j, "c = 1j: .* a positive number"),
+        (torch.tensor(2.0), r"c is a tensor: give a number, as in c=float\(c\), or .* learn=True"),
+        (torch.nn.Parameter(torch.ones(1)), "c is a tensor: give a number, .* learn=True"),
+    ],
+)
+def test_curvature_is_a_number(kind, c, says):
+    with pytest.raises(TypeError, match=f"^{says}") as error:
+        kind(c)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="a positive number" if not isinstance(c, torch.Tensor) else "give a number"):
+        geometry(kind.__name__.lower(), 3, c)
+
+
+@pytest.mark.parametrize("c", [2, np.float32(2), np.float64(2), np.int64(2), Fraction(2)])
+def test_any_real_number_is_a_curvature(c):
+    assert Lorentz(c).c == Poincare(c).c == geometry("lorentz", 3, c).c == 2.0
+    assert type(Lorentz(c).c) is float
 
 
 def test_random_points_have_the_asked_spread():

@@ -55,6 +55,16 @@ def test_shapes():
     assert WrappedNormal(m, mean, 0.1).sample().shape == mean.shape
 
 
+def test_every_std_has_noise_of_its_own():
+    """A mean shared by several stds: their samples are not copies of one another."""
+    std = torch.tensor([[0.1], [0.1], [0.1]])
+    w = WrappedNormal(Lorentz(), torch.zeros(2), std)
+    z = w.sample(5, generator=torch.Generator().manual_seed(0))
+    assert z.shape == (5, 3, 2)
+    assert w.log_prob(z).shape == (5, 3)
+    assert len(z.view(-1, 2).unique(dim=0)) == 15
+
+
 @pytest.mark.parametrize("name", TWO_DIMENSIONAL)
 def test_gradients_reach_mean_std_and_curvature(name):
     m = TWO_DIMENSIONAL[name](0.5)

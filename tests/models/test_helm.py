@@ -366,6 +366,19 @@ def test_save_and_load(form, dtype, tmp_path):
             assert theirs.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_curvature_is_saved_with_its_configuration(dtype, tmp_path):
+    """Its mark in the state dict leaves no name behind; between networks of different curvature it is heard."""
+    m = model(curvature=0.5).to(dtype)
+    m.save_pretrained(tmp_path)
+    again, about = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype, output_loading_info=True)
+    assert not any(about.values()), about
+    assert {part.c for part in again.modules() if isinstance(part, Lorentz)} == {0.5}
+    again.load_state_dict(m.state_dict())
+    with pytest.raises(RuntimeError, match=r"saved on Lorentz\(c=0\.5\), loaded on Lorentz\(c=1\.0\)"):
+        model(curvature=1.0).load_state_dict(m.state_dict())
+
+
 def test_gradient_checkpointing_gives_the_same_gradients():
     m = model(shake=0.1, **MICE).train()
     m(tokens(), labels=tokens()).loss.backward()
