@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from horosphere.data.decode import EXTENSIONS, open_picture
 from horosphere.data.images import COLOURS, HELD_OUT, VALID
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import EXTENSIONS, Unreadable, open_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -438,5 +438,5 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
 def _decoded(file: Path, what: str) -> Image:
     try:
         return open_picture(file)
-    except Exception as error:  # what decoders raise for a broken file is anyone's guess
+    except Unreadable as error:
         raise UserError(f"{file}: no readable {what} ({one_line(error)}); repair or remove it") from error

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.classes import ClassTree
-from horosphere.data.decode import EXTENSIONS, open_picture
 from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import digest
+from horosphere.foreign import EXTENSIONS, open_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.catalogue import models, plugins
-from horosphere.errors import UserError, choices, one_line
+from horosphere.errors import UserError, choices
+from horosphere.foreign import Unreadable, read_yaml
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
-LARGEST = 10**6  # bytes of a recipe
 BASE = "base"  # the key that names the recipe a recipe builds on
 LENGTHS = {"steps", "epochs"}  # who gives one takes the other back
 
@@ -71,8 +71,6 @@ def _unless_asked(recipe: dict[str, Any], asked: Set[str]) -> dict[str, Any]:
 
 def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, str]:
     """What a recipe says, and where. A path ends in .yaml or .yml, and is meant beside the recipe that names it."""
-    import yaml  # type: ignore[import-untyped, unused-ignore]
-
     names = recipe_names(folder)
     if name.endswith((".yaml", ".yml")):
         path = Path(Path(children[-1]).parent if children else ".", name).resolve()
@@ -89,26 +87,11 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
         raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
     if not path.is_file():
         return next(plugin.recipes[name] for plugin in plugins() if name in plugin.recipes), name
-    if path.stat().st_size > LARGEST:
-        raise UserError(f"{path}: {path.stat().st_size:,} bytes are no recipe; give one of at most {LARGEST:,}")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _plain_loader())
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not YAML ({one_line(error)}); mend it") from error
+        content = read_yaml(path)
+    except Unreadable as error:
+        raise UserError(f"{path}: not YAML for a recipe ({error}); mend it") from error
     return {} if content is None else content, str(path)
-
-
-def _plain_loader() -> Any:
-    """YAML without aliases: nine lines of them can stand for a billion values."""
-    import yaml
-
-    class Plain(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError(f"it has an alias, *{self.peek_event().anchor}: write out what it stands for")
-            return super().compose_node(parent, index)
-
-    return Plain
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from horosphere.data.augment import (
     shifted_box,
     whole_box,
 )
-from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, resample
+from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, pictures_in, resample
 from horosphere.data.order import shuffled
 from horosphere.errors import UserError
 from horosphere.settings import check
@@ -200,6 +200,35 @@ def test_a_broken_picture_is_named_when_it_is_read(tmp_path, how, remedy):
         stills(data.train)
     assert remedy in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PDF", "GIF", "ICO"])
+def test_what_is_no_picture_is_not_opened_whatever_its_name(tmp_path, kind, monkeypatch):
+    Image = pytest.importorskip("PIL.Image")
+
+    def started(*words, **how):
+        raise AssertionError("another program was started")
+
+    monkeypatch.setattr("subprocess.Popen", started)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.bin", format=kind)
+    (tmp_path / "a.bin").rename(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png: no readable picture"):
+        pictures_in([tmp_path / "a.png"]).digest(np.zeros(1, np.int64))
+
+
+def test_a_link_to_a_folder_around_it_is_named(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "set" / "cats").mkdir(parents=True)
+    (tmp_path / "set" / "cats" / "more").symlink_to(tmp_path / "set", target_is_directory=True)
+    with pytest.raises(UserError, match="more: a link to a folder around it; remove it"):
+        open_images(str(tmp_path / "set"))
+    (tmp_path / "set" / "cats" / "more").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    for number in range(10):
+        Image.new("RGB", (4, 4)).save(tmp_path / "elsewhere" / f"{number}.png")
+    (tmp_path / "set" / "cats").rmdir()
+    (tmp_path / "set" / "cats").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert len(open_images(str(tmp_path / "set")).train) == 9  # other links are followed
 
 
 def test_folders_that_are_no_classes_are_named(tmp_path):
