@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
-from unicodedata import category
 
 from horosphere.errors import one_line
 from horosphere.extras import require
@@ -58,6 +57,10 @@ class Unreadable(ValueError):
 # -- names and values from files, in messages -------------------------------------------------------------------------
 
 
+# controls, halves of characters, ends of lines, marks that turn the direction of writing
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
+
+
 def printable(text: str) -> str:
     """A name on one line, without what a terminal would obey or cannot show: that becomes a space.
 
@@ -66,15 +69,8 @@ def printable(text: str) -> str:
     >>> printable(" tree\\x1b[31m of\\nlife ")
     'tree [31m of life'
     """
-    if text.isprintable():
-        return text.strip()
-    return " ".join("".join(" " if _obeyed(letter) else letter for letter in text).split())
-
-
-def _obeyed(letter: str) -> bool:
-    """Controls, halves of characters, ends of lines, and marks that turn the direction of writing."""
-    turns = "\u202a" <= letter <= "\u202e" or "\u2066" <= letter <= "\u2069"
-    return turns or category(letter) in ("Cc", "Cs", "Zl", "Zp")
+    text = text.strip()
+    return text if text.isprintable() else " ".join(_OBEYED.sub(" ", text).split())
 
 
 def shown(value: object) -> str:
