@@ -17,7 +17,7 @@ import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
@@ -426,8 +426,8 @@ def read_index(path: str | Path) -> dict[str, str]:
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def open_picture(path: str | Path) -> Image:
-    """Decoded, and turned as its EXIF says: cameras write pictures as their chips lie.
+def open_picture(path: str | Path | bytes) -> Image:
+    """A file, or the bytes of one, decoded, and turned as its EXIF says: cameras write pictures as their chips lie.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -439,7 +439,7 @@ def open_picture(path: str | Path) -> Image:
     require("pillow")
     from PIL import Image, ImageOps
 
-    with opened(path) as file:
+    with nullcontext(io.BytesIO(path)) if isinstance(path, bytes) else opened(path) as file:
         try:
             with Image.open(file, formats=FORMATS) as picture:
                 if picture.width * picture.height > PIXELS:

@@ -170,8 +170,29 @@ def test_a_dataset_of_hugging_face_is_read_by_its_columns(monkeypatch):
     assert data.classes == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(data.valid.labels, labels)
     np.testing.assert_array_equal(stills(data.train).permute(0, 2, 3, 1), images)
+    unlabelled = datasets.Dataset.from_dict({"img": rows["img"], "fine": [-1] * 6}, features)
+    splits = datasets.DatasetDict(train=rows, test=unlabelled)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    assert "give each a number from 0" in refusal("hf:someone/set")
     assert "no split dev; there are train, test" in refusal("hf:someone/set::dev")
     assert "no name of a dataset" in refusal("hf:")
+
+
+def test_a_dataset_of_hugging_face_starts_no_program(monkeypatch, tmp_path):
+    """Its library would hand PostScript to Ghostscript."""
+    datasets = pytest.importorskip("datasets", reason="datasets of Hugging Face")
+
+    def started(*words, **how):
+        raise AssertionError("another program was started")
+
+    monkeypatch.setattr("subprocess.Popen", started)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["a"])})
+    pictures = [{"bytes": (tmp_path / "a.eps").read_bytes(), "path": None}] * 10
+    rows = datasets.Dataset.from_dict({"img": pictures, "label": [0] * 10}, features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(train=rows))
+    with pytest.raises(UserError, match="row 0: no readable picture"):
+        stills(open_images("hf:someone/set").train)
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -255,7 +276,17 @@ def test_folders_that_are_no_classes_are_named(tmp_path):
         ({"train_labels": np.zeros(7, np.int64)}, "labels of shape"),
         ({"train_labels": np.zeros(48)}, "type float64"),
         ({"train_labels": np.full(48, -1)}, "a number from 0"),
+        ({"train_labels": np.zeros(48, bool)}, "type bool"),
+        ({"train_labels": np.full(48, 2**63, np.uint64)}, "a number from 0"),
+        ({"train_labels": np.zeros((2, 24), np.int64)}, "labels of shape"),
+        ({"train_labels": np.r_[np.zeros(24, int), np.full(24, 100_000)]}, "but none has class 4"),
+        ({"train_labels": np.full(48, 10**9)}, "without gaps, or give fine_names"),
         ({"fine_names": np.array(["a"])}, "a name for each"),
+        ({"fine_names": np.array("a")}, "a name for each"),
+        ({"fine_names": np.array([0.5, 1.5, 2.5, 3.5])}, "a name for each"),
+        ({"coarse_of_fine": np.array([0.0, 0.5, 1.0, 1.5])}, "groups of classes"),
+        ({"coarse_of_fine": np.array([0, 10**9, 1, 1])}, "groups of classes"),
+        ({"coarse_of_fine": np.array([True, False, True, False])}, "groups of classes"),
         ({"coarse_of_fine": np.array([0])}, "the group of each"),
         ({"test_labels": None}, "no test_labels"),
         ({"train_images": None}, "neither train_images nor x_train"),
@@ -269,6 +300,30 @@ def test_arrays_that_are_no_pictures_are_named(tmp_path, change, remedy):
     message = refusal(tmp_path / "x.npz")
     assert message.startswith(str(tmp_path / "x.npz"))
     assert remedy in message
+
+
+def test_classes_without_pictures_need_names(tmp_path):
+    names = np.array([f"class {i}" for i in range(9)])
+    file = write_npz(tmp_path / "x.npz", train_labels=np.r_[np.zeros(24, int), np.full(24, 8)], fine_names=names)
+    assert open_images(file).classes == names.tolist()
+    names[0] = "r\x1b[31m"
+    write_npz(file, fine_names=names)
+    assert open_images(file).classes[0] == "r [31m"
+    write_npz(file, fine_names=np.array([b"a", b"b", b"c", b"d"]))
+    assert open_images(file).classes == ["a", "b", "c", "d"]
+
+
+def test_arrays_that_claim_more_than_there_is_take_no_memory(tmp_path):
+    import tracemalloc
+    import zipfile
+
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000,), }\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("train_images.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    tracemalloc.start()
+    assert "claims 10,000,000,000,000 bytes, and 0 are there" in refusal(tmp_path / "x.npz")
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
 
 
 def test_a_damaged_npz_is_named(tmp_path):
