@@ -120,6 +120,17 @@ def _regular(path: str | Path) -> IO[bytes]:
     raise Unreadable("a directory" if stat.S_ISDIR(kind) else "no regular file (a pipe or a device)")
 
 
+def require_regular(folder: str | Path) -> None:
+    """A folder whose files are regular ones: others may open each of them, and wait for a pipe for ever."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise Unreadable(f"no folder that can be read ({error.strerror})") from error
+    for entry in entries:
+        if os.path.exists(entry.path) and not entry.is_file() and not entry.is_dir():
+            raise Unreadable(f"{one_line(entry.name)} is no regular file (a pipe or a device)")
+
+
 class _Bounded(io.RawIOBase):
     """What comes out of another stream, up to so many bytes."""
 

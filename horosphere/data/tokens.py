@@ -22,13 +22,15 @@ from torch import Tensor
 
 from horosphere.data.text import cut, documents, fingerprint
 from horosphere.data.tokenizer import FILES, load_tokenizer, token_numbers, train_tokenizer
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.files import new_folder
+from horosphere.foreign import Unreadable, map_numbers, read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 TOKENS, ABOUT = "tokens.bin", "tokens.json"
+COUNTS = ("tokens", "bos", "vocab_size", "text_bytes", "documents")  # what the second file says
 PIECE = 1 << 16  # characters of a piece; longer documents are encoded in pieces, in parallel and in little memory
 BATCH = 1 << 20  # characters handed to the threads together
 HELD_OUT = 50  # one document of so many is for validation
@@ -73,16 +75,19 @@ class TokenFile:
         if not (folder / ABOUT).is_file():
             raise UserError(f"{folder}: no folder of tokens (it has no {ABOUT}). Make one with tokenise.")
         try:
-            about = json.loads((folder / ABOUT).read_bytes())
+            about = read_json(folder / ABOUT)
+            if about.keys() != set(COUNTS) or not all(type(n) is int and n >= 0 for n in about.values()):
+                raise Unreadable(f"{ABOUT} should have numbers of {', '.join(COUNTS)}")
             dtype = _dtype(about["vocab_size"])
+            if about["bos"] >= about["vocab_size"]:
+                raise Unreadable(f"bos is {about['bos']}, and there are {about['vocab_size']} tokens")
             size, expected = (folder / TOKENS).stat().st_size, about.pop("tokens") * dtype.itemsize
             if not size == expected > 0:
-                raise ValueError(f"{TOKENS} has {size} bytes instead of {expected}")
-            return TokenFile(np.memmap(folder / TOKENS, dtype, mode="r"), **about)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{folder}: damaged tokens ({' '.join(str(error).split())}). Delete the folder and make it again."
-            ) from error
+                raise Unreadable(f"{TOKENS} has {size} bytes instead of {expected}")
+            return TokenFile(map_numbers(folder / TOKENS, dtype), **about)
+        except (OSError, Unreadable) as error:
+            how = "Delete the folder and make it again."
+            raise UserError(f"{folder}: damaged tokens ({one_line(error)}). {how}") from error
 
 
 def tokenise(
@@ -140,7 +145,7 @@ class _Writer:
         self._flush()
         if not self.documents:
             raise UserError(f"{what}: no text for it. Give more.")
-        about = {name: getattr(self, name) for name in ("tokens", "bos", "vocab_size", "text_bytes", "documents")}
+        about = {name: getattr(self, name) for name in COUNTS}
         (self.folder / ABOUT).write_text(json.dumps(about, indent=2), encoding="utf-8")
 
     def _flush(self) -> None:

@@ -173,6 +173,13 @@ def test_repr_is_short():
     assert repr(hierarchy(5000, [(0, 1)])) == "Graph(5000 nodes, 1 edges, directed)"
 
 
+@pytest.mark.parametrize("content", ["{}", "[1]", '["a", null]', "[", "", "null", "[NaN]", '{"a": 1}'])
+def test_labels_of_another_kind_are_named(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(UserError, match=r"labels\.json: a damaged file .*; embed the graph again"):
+        module.read_labels(tmp_path)
+
+
 @needs_trees
 def test_mammal_closure_is_the_published_one():
     mammals, published = read_graph(TREES / "mammal_hypernyms.tsv"), read_graph(TREES / "mammal_closure.tsv")

@@ -150,6 +150,17 @@ def test_a_damaged_folder_is_refused(tokenizer, tmp_path, damage):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["tokens", "bos", "vocab_size", "text_bytes", "documents"])
+@pytest.mark.parametrize("value", ['"8"', "1.5", "true", "null", "[]", "-1", "NaN", "1e999", "9" * 30, "9" * 5000])
+def test_counts_of_another_kind_are_refused(tmp_path, name, value):
+    np.arange(4, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    about = dict.fromkeys(["tokens", "bos", "vocab_size", "text_bytes", "documents"], 4) | {"bos": 0}
+    (tmp_path / "tokens.json").write_text(json.dumps(about | {name: "?"}).replace('"?"', value))
+    with pytest.raises(UserError, match="damaged tokens") as error:
+        TokenFile.open(tmp_path)
+    assert str(error.value).isprintable()
+
+
 @pytest.mark.skipif(not BOOKS.is_file(), reason=f"no books at {BOOKS}")
 def test_books_are_tokenised_fast(tokenizer, tmp_path):
     with gzip.open(BOOKS, "rt", encoding="utf-8") as file:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from horosphere.data.augment import whole_box
@@ -21,6 +20,7 @@ from horosphere.data.read_ahead import ahead
 from horosphere.data.tokens import cache_folder
 from horosphere.errors import UserError
 from horosphere.files import digest, write_whole
+from horosphere.foreign import Unreadable, read_tensors
 from horosphere.models.towers.base import Towers
 from horosphere.progress import progress
 
@@ -153,8 +153,8 @@ def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Ten
 def _found(file: Path) -> Tensor | None:
     """None where there is none, or one that a full disk tore: it is made again."""
     try:
-        return load_file(file)["features"]
-    except (OSError, SafetensorError, KeyError):
+        return read_tensors(file)["features"]
+    except (Unreadable, KeyError):
         return None
 
 
