@@ -197,6 +197,11 @@ def csv_rows(lines: Iterable[str], **how: Any) -> Iterator[tuple[int, list[str]]
         raise Unreadable(f"line {rows.line_num}: {one_line(error)}") from error
 
 
+def read_table(path: str | Path, most: int = SMALL, **how: Any) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV file, as `csv_rows` has them."""
+    return list(csv_rows(io.StringIO(read_text(path, most), newline=""), **how))
+
+
 # -- JSON and YAML ----------------------------------------------------------------------------------------------------
 
 _STRING = re.compile(rb'"[^"]*+"?')

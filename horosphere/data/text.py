@@ -2,20 +2,20 @@
 
 import ast
 import codecs
-import gzip
 import hashlib
 import io
 import json
 import sys
 import sysconfig
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from horosphere.data.hub import dataset_name
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, lines_of, opened, parse_json, read_bytes, shown
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
@@ -121,13 +121,10 @@ def _files(source: str) -> list[Path]:
 
 def _documents_in(path: Path, field: str) -> Iterator[str]:
     try:
-        with path.open("rb") as stored:
-            file = cast(IO[bytes], gzip.GzipFile(fileobj=stored)) if path.suffix.lower() == ".gz" else stored
+        with opened(path) as file:
             yield from _plain(file, path) if _kind(path) in PLAIN else _json_lines(file, path, field)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: a broken gzip file ({one_line(error)}). Compress or download it again.") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}. Check the file and its permissions, or make it again.") from None
 
 
 def _plain(file: IO[bytes], path: Path) -> Iterator[str]:
@@ -146,47 +143,43 @@ def _decoded(file: IO[bytes], path: Path) -> Iterator[str]:
     """Blocks of text, line ends as \\n, without the mark that some editors put first."""
     bytes_to_text = codecs.getincrementaldecoder("utf-8")()
     decoder = io.IncrementalNewlineDecoder(bytes_to_text, translate=True)
-    done = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else file.seek(0)
-    while True:
-        block = file.read(BLOCK)
+    first = file.read(len(codecs.BOM_UTF8))
+    done = len(first) if first == codecs.BOM_UTF8 else 0
+    for block in chain([] if done else [first], iter(lambda: file.read(BLOCK), b""), [b""]):
         start = done - len(bytes_to_text.getstate()[0])  # half a character may wait from the block before
         try:
             yield decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: no UTF-8 text at byte {start + error.start}. Save the file as UTF-8.") from None
         done += len(block)
-        if not block:
-            return
 
 
 def _json_lines(file: IO[bytes], path: Path, field: str) -> Iterator[str]:
     done = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(lines_of(file), 1):
         try:
             if line.strip():
-                yield _text_of(json.loads(line.decode("utf-8-sig")), field, f"{path} line {number}")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path} line {number}: no UTF-8 text at byte {done + error.start}. Save the file as UTF-8."
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{path} line {number}: no valid JSON ({one_line(error)}). Put one object on each line."
-            ) from None
+                yield _text_of(parse_json(line), field, f"{path} line {number}")
+        except Unreadable as error:
+            where, cause = f"{path} line {number}", error.__cause__
+            if isinstance(cause, UnicodeDecodeError):
+                raise UserError(
+                    f"{where}: no UTF-8 text at byte {done + cause.start}. Save the file as UTF-8."
+                ) from None
+            raise UserError(f"{where}: no valid JSON ({error}). Put one object on each line.") from None
         done += len(line)
 
 
 def _text_of(row: Any, field: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise UserError(f'{where}: {one_line(json.dumps(row))} is no object. Write {{"{field}": "the text"}}.')
+        raise UserError(f'{where}: {shown(row)} is no object. Write {{"{field}": "the text"}}.')
     if field not in row:
         there = ", ".join(map(str, row)) or "nothing"
         raise UserError(f'{where}: no field "{field}"; there is {one_line(there)}. Choose the one that holds the text.')
     text = row[field]
     if not isinstance(text, str):
         raise UserError(
-            f'{where}: the field "{field}" is {one_line(json.dumps(text, default=str))}, not text. '
-            "Choose a field of text, or remove the row."
+            f'{where}: the field "{field}" is {shown(text)}, not text. Choose a field of text, or remove the row.'
         )
     try:
         text.encode()
@@ -236,7 +229,7 @@ def _python() -> list[str]:
     texts = list(dict.fromkeys(topics[name].strip() for name in sorted(topics)))
     for path in sorted(library.rglob("*.py")):
         if NOT_DOCUMENTATION.isdisjoint(path.relative_to(library).parts):
-            new = dict.fromkeys(text for text in _docstrings(ast.parse(path.read_bytes())) if text not in seen)
+            new = dict.fromkeys(text for text in _docstrings(ast.parse(read_bytes(path))) if text not in seen)
             seen.update(new)
             texts.append("\n\n".join(new))
     return texts
