@@ -88,11 +88,11 @@ def shown(value: object) -> str:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[IO[bytes]]:
+def opened(path: str | Path, unpack: bool = True) -> Iterator[IO[bytes]]:
     """A regular file to read from, unpacked where its name ends in .gz. What goes wrong meanwhile is Unreadable."""
     try:
         with _regular(path) as file:
-            if Path(path).suffix.lower() != ".gz":
+            if not unpack or Path(path).suffix.lower() != ".gz":
                 yield file
                 return
             most = max(FREELY, GROWTH * os.fstat(file.fileno()).st_size)

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "horosphere"
 # from the ground up; rooms of one line stand beside each other
 FLOORS = [
     [
-        *("errors", "files", "foreign", "progress", "stopping", "tables", "settings", "described"),
+        *("errors", "files", "foreign", "cache", "progress", "stopping", "tables", "settings", "described"),
         *("extras", "catalogue", "recipes"),
     ],
     ["geometry"],

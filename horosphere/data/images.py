@@ -18,7 +18,7 @@ from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.classes import ClassTree
-from horosphere.data.hub import dataset_name
+from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import digest
@@ -546,7 +546,8 @@ def _hugging_face(source: str) -> _Found:
     from datasets import ClassLabel, Image, load_dataset
 
     try:
-        splits = load_dataset(name, config or None)
+        rows = saved_rows(name)
+        splits = load_dataset(name, config or None) if rows is None else {"train": rows}
     except Exception as error:  # the library raises whatever it runs into: names, connections, files
         raise UserError(f"{source}: cannot be read ({one_line(error)}). Check the name and the connection.") from error
     split = split or "train"

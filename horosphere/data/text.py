@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from horosphere.data.hub import dataset_name
+from horosphere.cache import file_digests
+from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
 from horosphere.foreign import Unreadable, lines_of, opened, parse_json, read_bytes, shown
 
@@ -65,18 +66,31 @@ def documents(source: str, field: str = "text") -> Iterator[str]:
         raise UserError(f"{source} holds no text: give a source that has some")
 
 
-def fingerprint(source: str) -> str:
-    """What tells a source from others without reading it: its files' names, sizes and times, or a version or name.
+def fingerprint(source: str, memo: Path) -> str:
+    """What a source is known by: the content of its files in their order, or the name of a dataset elsewhere.
 
-    >>> len(fingerprint("python")), fingerprint("hf:a") == fingerprint("hf:b")
-    (64, False)
+    memo: a file that remembers digests, so that what did not change is not read again.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fingerprint("hf:a", Path(folder, "memo")) == fingerprint("hf:b", Path(folder, "memo"))
+    False
     """
     identity: Any = source
-    if source == "python":
-        identity = ["python", sys.version]
-    elif not source.startswith("hf:"):
-        stats = [(_name(path, source), path.stat()) for path in _files(source)]
-        identity = ["files", *((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)]
+    try:
+        if source == "python":
+            identity = ["python", sys.version]
+        elif not source.startswith("hf:"):
+            files = _files(source)
+            kinds = [(_kind(path), path.suffix.lower() == ".gz") for path in files]
+            identity = ["files", *zip(kinds, file_digests(files, memo), strict=True)]
+        elif (folder := Path(dataset_name(source)[0])).is_dir():  # names decide what is a part of which split
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            names = [path.relative_to(folder).as_posix() for path in files]
+            identity = [dataset_name(source)[1:], *zip(names, file_digests(files, memo), strict=True)]
+    except (OSError, Unreadable) as error:
+        how = "Check the files and their permissions."
+        raise UserError(f"{source}: cannot be read ({one_line(error)}). {how}") from None
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
@@ -206,7 +220,10 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
     from datasets import load_dataset
 
     try:
-        for number, row in enumerate(load_dataset(name, config or None, split=split or "train", streaming=True), 1):
+        rows = saved_rows(name)
+        if rows is None:
+            rows = load_dataset(name, config or None, split=split or "train", streaming=True)
+        for number, row in enumerate(rows, 1):
             yield _text_of(row, field, f"{source} row {number}")
     except UserError:
         raise

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.catalogue import models, plugins
-from horosphere.errors import UserError, choices
-from horosphere.foreign import Unreadable, read_yaml
+from horosphere.errors import UserError, choices, one_line
+from horosphere.foreign import Unreadable, read_yaml, shown
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
@@ -60,7 +60,7 @@ def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
     if base is None:
         return recipe
     if not isinstance(base, str):
-        raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {base!r} is neither")
+        raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {shown(base)} is neither")
     return _merged(_unless_asked(_read(base, folder, (*children, where)), recipe.keys()), recipe, where)
 
 
@@ -76,7 +76,7 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
         path = Path(Path(children[-1]).parent if children else ".", name).resolve()
         if not path.is_file():
             where = children[-1] if children else name
-            raise UserError(f"{where}: there is no file {path}; known recipes are {', '.join(names)}")
+            raise UserError(f"{where}: there is no file {one_line(path, 300)}; known recipes are {', '.join(names)}")
     elif name in names:
         path = (folder / f"{name}.yaml").resolve()
     elif name in models():
@@ -84,7 +84,7 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
         how = f"give one and model={name}: {', '.join(fitting)}" if fitting else "write one"
         raise UserError(f"{name} is a model, not a recipe; {how}")
     else:
-        raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
+        raise UserError(f"there is no recipe {one_line(name)}; {choices(name, names, ', or give a .yaml file')}")
     if not path.is_file():
         return next(plugin.recipes[name] for plugin in plugins() if name in plugin.recipes), name
     try:
@@ -100,7 +100,7 @@ def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str
     for key, value in over.items():
         old = under.get(key)
         if isinstance(old, dict) and not isinstance(value, dict) and not is_nothing(value):
-            example = f"{key}.{next(iter(old), 'name')}=…"
-            raise UserError(f"{where}: {key} is a section; set its parts, for example {example}")
+            example = one_line(f"{key}.{next(iter(old), 'name')}=…")
+            raise UserError(f"{where}: {one_line(key)} is a section; set its parts, for example {example}")
         merged[key] = _merged(old, value, where) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged

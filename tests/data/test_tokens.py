@@ -3,6 +3,9 @@
 import gzip
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,7 +20,6 @@ from horosphere.data.tokenizer import train_tokenizer
 from horosphere.data.tokens import (
     TokenFile,
     Windows,
-    cache_folder,
     document_positions,
     prepare,
     tokenise,
@@ -388,13 +390,59 @@ def test_processes_may_prepare_at_once(source, tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_the_loser_of_a_race_takes_what_is_there(tmp_path):
-    with module._shared_folder(tmp_path / "entry") as late:
-        (late / "a").write_text("late")
-        with module._shared_folder(tmp_path / "entry") as early:
-            (early / "a").write_text("early")
-    assert (tmp_path / "entry" / "a").read_text() == "early"
-    assert everything(tmp_path) == ["entry", "entry/a"]
+def test_another_text_of_the_same_name_size_and_time_is_another_text(tmp_path):
+    for folder, word in (("a", "the cat "), ("b", "the dog ")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "text.txt").write_text(word * 200)
+        os.utime(tmp_path / folder / "text.txt", ns=(1, 1))
+    first, second, again = (prepare(str(tmp_path / name), None, 260, None, tmp_path / "cache") for name in "aba")
+    assert first.tokenizer.decode(first.train.tokens[1:3]) != second.tokenizer.decode(second.train.tokens[1:3])
+    np.testing.assert_array_equal(first.train.tokens, again.train.tokens)
+
+
+def test_a_text_that_changes_while_it_is_read_is_not_kept(source, tmp_path):
+    def change(done, note):
+        with open(source, "a") as file:
+            file.write(json.dumps({"text": "more"}) + "\n")
+
+    with pytest.raises(UserError, match="changed while it was read; start again"):
+        prepare(source, None, 300, None, tmp_path / "cache", progress=change)
+    assert everything(tmp_path / "cache") == []
+
+
+PREPARE = """
+import sys, time
+from pathlib import Path
+from horosphere.data import tokens
+from horosphere.data.tokens import prepare
+
+def progress(done, note):
+    print("making", flush=True)
+    time.sleep(float(sys.argv[3]))
+
+print(len(prepare(sys.argv[1], None, 300, None, Path(sys.argv[2]), progress).train), flush=True)
+"""
+
+
+def preparing(source, cache, seconds):
+    command = [sys.executable, "-c", PREPARE, source, str(cache), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_process_leaves_nothing_and_of_two_one_prepares(source, tmp_path):
+    cache = tmp_path / "cache"
+    killed = preparing(source, cache, 60)
+    assert killed.stdout.readline() == "making\n"
+    killed.kill()
+    killed.communicate(timeout=20)
+    assert len(list(cache.iterdir())) == 2  # half of an entry, and its lock
+    two = [preparing(source, cache, 0) for _ in range(2)]
+    said = sorted(process.communicate(timeout=120)[0].split() for process in two)
+    assert [process.returncode for process in two] == [0, 0]
+    assert "making" not in said[0]
+    assert said[1][0] == "making"
+    assert said[0][-1] == said[1][-1]
+    assert len([path for path in cache.iterdir() if path.name.startswith(".")]) == 0
 
 
 def test_the_sample_is_spread_evenly(monkeypatch):
@@ -408,11 +456,3 @@ def test_the_sample_is_spread_evenly(monkeypatch):
     assert kept[-1] > 1000 - 2 * (kept[1] - kept[0])
     monkeypatch.setattr(module, "SAMPLED", 900)
     assert max(int(text) for text in module._sample(texts)) < 300
-
-
-def test_the_cache_has_a_place(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("HOROSPHERE_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "horosphere"
