@@ -73,6 +73,19 @@ def printable(text: str) -> str:
     return text if text.isprintable() else " ".join(_OBEYED.sub(" ", text).split())
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can write it. JSON, shells and names of files can hold halves of characters, which it cannot.
+
+    >>> is_text("größer"), is_text("\\ud83d")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shown(value: object) -> str:
     """The beginning of a value, as JSON on one line, however long or deep it is.
 

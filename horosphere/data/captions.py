@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import numpy as np
 
 from horosphere.errors import UserError, one_line
-from horosphere.foreign import Unreadable, csv_rows, lines_of, opened, parse_json, shown
+from horosphere.foreign import Unreadable, csv_rows, is_text, lines_of, opened, parse_json, shown
 
 SEPARATOR = "=>"  # between the captions of a chain
 CAPTION_COLUMNS = ("captions", "caption", "text")
@@ -62,7 +62,7 @@ def read_captions(path: str | Path) -> Captions:
     for line, row in _rows(file):
         text, name = (_cell(row, columns, file, line) for columns in (CAPTION_COLUMNS, PICTURE_COLUMNS))
         chain = tuple(part.strip() for part in text.split(SEPARATOR))
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if not is_text(text):
             raise UserError(f"{file}, line {line}: a caption has half a character (a surrogate); mend it")
         if not all(chain):
             how = f"write general {SEPARATOR} specific"

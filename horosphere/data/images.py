@@ -22,7 +22,7 @@ from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import digest
-from horosphere.foreign import EXTENSIONS, Unreadable, open_picture, printable, read_npz
+from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, printable, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -362,7 +362,7 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
         shown = [part for part in inside if not part.startswith(".")]
         if any(part.startswith(".") for part in folder.relative_to(root).parts):
             continue
-        if not _is_text(name):
+        if not is_text(name):
             raise UserError(f"{one_line(folder)}: the name of a class is no UTF-8 text; rename the folder")
         pictures = sorted(n for n in names if n.lower().endswith(EXTENSIONS) and not n.startswith("."))
         if shown and pictures:
@@ -386,13 +386,6 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
         np.arange(len(files)),
         np.array(labels),
     ), classes
-
-
-def _is_text(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _folders_below(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

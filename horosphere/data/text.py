@@ -16,7 +16,7 @@ from typing import IO, Any
 from horosphere.cache import file_digests
 from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
-from horosphere.foreign import Unreadable, lines_of, opened, parse_json, read_bytes, shown
+from horosphere.foreign import Unreadable, is_text, lines_of, opened, parse_json, read_bytes, shown
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
@@ -195,12 +195,10 @@ def _text_of(row: Any, field: str, where: str) -> str:
         raise UserError(
             f'{where}: the field "{field}" is {shown(text)}, not text. Choose a field of text, or remove the row.'
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not is_text(text):
         raise UserError(
             f'{where}: half a character (a lone surrogate such as "\\ud83d") in the text. Repair or remove the row.'
-        ) from None
+        )
     return text
 
 

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from horosphere.errors import UserError
 from horosphere.evaluate.perplexity import evaluating, log_probabilities
-from horosphere.foreign import Unreadable, lines_of, opened, parse_json
+from horosphere.foreign import Unreadable, is_text, lines_of, opened, parse_json
 from horosphere.progress import Update, progress
 
 
@@ -339,10 +339,8 @@ def _text(row: dict[str, Any], name: str) -> str:
 
 def _require_whole(text: str, name: str) -> str:
     """JSON can spell half of a character, which no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f'"{name}" has half a character (a lone surrogate)') from None
+    if not is_text(text):
+        raise ValueError(f'"{name}" has half a character (a lone surrogate)')
     return text
 
 

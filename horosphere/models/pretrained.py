@@ -9,7 +9,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from horosphere.errors import UserError, one_line
-from horosphere.foreign import INDEX, MODEL, Unreadable, open_tensors, read_index, read_json, require_regular, shown
+from horosphere.foreign import (
+    INDEX,
+    MODEL,
+    Unreadable,
+    is_text,
+    open_tensors,
+    read_index,
+    read_json,
+    require_regular,
+    shown,
+)
 from horosphere.models.writing import hushed
 from horosphere.settings import convert, settings_of
 
@@ -197,6 +207,8 @@ def _require_no_other_generation(files: Fetch, made: HelmConfig) -> None:
 
 def put_files(folder: Path, like: Path, *savers: Callable[[str], object]) -> None:
     """What `save_pretrained` and its kind write, each file whole, readable for whom the file `like` is; CONFIG last."""
+    if not is_text(str(folder)):
+        raise UserError(f"{one_line(folder)}: the name of the folder is no UTF-8 text; choose another --out")
     with TemporaryDirectory(dir=folder, prefix=".aside.", ignore_cleanup_errors=True) as aside, hushed():
         for save in savers:
             save(aside)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
+from horosphere.foreign import is_text
 from horosphere.nn import document_mask
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ def write(
 
     Further options are those of `generate`: a streamer, for example.
     """
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise UserError("the prompt is no UTF-8 text: give one that is, or set the encoding of the terminal") from None
+    if not is_text(prompt):
+        raise UserError("the prompt is no UTF-8 text: give one that is, or set the encoding of the terminal")
     device = next(model.parameters()).device
     words = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     _require_room(model, 1 + len(words), tokens)

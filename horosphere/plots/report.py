@@ -105,7 +105,7 @@ class Report:
 """
 
     def save(self, path: str | Path) -> None:
-        write_whole(path, self.html().encode())
+        write_whole(path, self.html().encode(errors="replace"))
 
 
 def _caption(text: str) -> str:
