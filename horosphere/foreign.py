@@ -210,9 +210,9 @@ def csv_rows(lines: Iterable[str], **how: Any) -> Iterator[tuple[int, list[str]]
         raise Unreadable(f"line {rows.line_num}: {one_line(error)}") from error
 
 
-def read_table(path: str | Path, most: int = SMALL, **how: Any) -> list[tuple[int, list[str]]]:
+def read_table(path: str | Path, **how: Any) -> list[tuple[int, list[str]]]:
     """The rows of a CSV file, as `csv_rows` has them."""
-    return list(csv_rows(io.StringIO(read_text(path, most), newline=""), **how))
+    return list(csv_rows(io.StringIO(read_text(path, LARGE), newline=""), **how))
 
 
 # -- JSON and YAML ----------------------------------------------------------------------------------------------------

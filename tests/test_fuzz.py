@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from horosphere.superposition.results import read_results
 from tests.data.pictures import write_npz
 from tests.data.shapes import write_coco, write_semantic
 
+for package in ("transformers", "PIL", "networkx"):
+    pytest.importorskip(package)
 EXAMPLES = int(os.environ.get("HOROSPHERE_FUZZ", 0))
 
 
@@ -151,7 +154,8 @@ def pictures():
         (folder / "classes.txt").write_text("sky\ntree\nroad\n")
 
     yield "classes.txt", Reader("classes.txt", named, masks)
-    pytest.importorskip("pycocotools")
+    if find_spec("pycocotools") is None:
+        return
 
     def objects(folder):
         data = open_instances(str(folder))

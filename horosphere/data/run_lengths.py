@@ -46,7 +46,7 @@ def runs_of_text(text: str) -> np.ndarray:
     A letter has five bits of a number, the lowest first, and a sixth that says that more follow. The highest bit is the
     sign. From the fourth on, a number is the difference to the one before the last.
 
-    >>> runs_of_text("61X20").tolist()
+    >>> runs_of_text("61X100").tolist()
     [6, 1, 40, 1, 40]
     """
     code = np.frombuffer(text.encode("ascii", "ignore"), np.uint8).astype(np.int64) - ord("0")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from horosphere.errors import UserError, one_line
-from horosphere.foreign import LARGE, Unreadable, read_table, shown
+from horosphere.foreign import Unreadable, read_table, shown
 
 LAWS = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE"
 NUMBERED: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
@@ -90,7 +90,7 @@ def _number(law: str, text: str) -> float:
 def _counts(path: Path, n: int) -> np.ndarray:
     """The n largest counts of a file: one a line, or the column `count` of a CSV."""
     try:
-        rows = read_table(path, LARGE)
+        rows = read_table(path)
     except Unreadable as error:
         raise UserError(f"counts:{path}: cannot be read ({error}); give a file of counts, one a line") from error
     header = [cell.strip() for cell in rows[0][1]] if rows else []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from horosphere.errors import UserError, one_line
-from horosphere.foreign import LARGE, Unreadable, read_table
+from horosphere.foreign import Unreadable, read_table
 from horosphere.superposition.fits import PowerLaw, power_law
 from horosphere.superposition.frequencies import plain_law
 from horosphere.superposition.toy import BIASES, READOUTS
@@ -32,7 +32,7 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
     for path in map(Path, paths):
         path = path / RESULTS if path.is_dir() else path
         try:
-            lines = read_table(path, LARGE)
+            lines = read_table(path)
         except Unreadable as error:
             raise UserError(f"{path}: cannot be read ({error}); {MADE_BY}") from None
         names = lines[0][1] if lines else []

@@ -166,6 +166,23 @@ def test_damaged_weights_and_what_is_no_file(opened):
     assert "chat_template.jinja is no regular file" in refusal(work)
 
 
+def test_a_model_of_the_hub_is_looked_at_before_it_is_opened(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    write_clip(folder, ["cat", "dog"])
+    (folder / "adapter_config.json").write_text("{}")
+
+    def cached(name, file, **_):
+        assert name == "someone/clip"
+        return str(folder / file) if (folder / file).is_file() else None
+
+    monkeypatch.setattr("transformers.utils.cached_file", cached)
+    monkeypatch.setattr("transformers.CLIPModel.from_pretrained", lambda *_, **__: pytest.fail("it was opened"))
+    assert "adapter_config.json" in refusal(load_towers, "hf:someone/clip")
+    (folder / "adapter_config.json").unlink()
+    change(folder / "config.json", auto_map={"AutoModel": "evil.Model"})
+    assert "auto_map" in refusal(load_towers, "hf:someone/clip")
+
+
 # -- HELM -------------------------------------------------------------------------------------------------------------
 
 
