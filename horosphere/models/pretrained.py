@@ -37,6 +37,7 @@ OBEYED = {
     *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
     *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
 }
+HARMLESS = (None, "eager", "sdpa")  # values of these keys that say nothing new
 SPARE = 10**7  # weights that a model may have beyond twice those in its files: heads that are not used, tied ones
 NOTES = {"_from_model_config", "transformers_version"}  # of generation_config.json, that say nothing on generation
 
@@ -65,7 +66,9 @@ def files_of_hub(name: str) -> Fetch:
     return fetch
 
 
-def require_plain(fetch: Fetch, kind: str | None, build: Callable[[dict[str, Any]], nn.Module]) -> dict[str, Any]:
+def require_plain(
+    fetch: Fetch, kind: str | None, build: Callable[[dict[str, Any]], nn.Module], hub: bool = False
+) -> dict[str, Any]:
     """What config.json says, of a model that transformers may open: nothing in its files is obeyed without a word.
 
     kind: its model_type, None for any. build: makes the model, without weights, as the configuration has it.
@@ -79,10 +82,14 @@ def require_plain(fetch: Fetch, kind: str | None, build: Callable[[dict[str, Any
         raise Unreadable(f"{CONFIG} says model_type {shown(config.get('model_type'))}")
     shapes = _shapes(fetch)
     for key, value in _settings(config):
-        if key in OBEYED and value is not None:
+        if key in OBEYED and value not in HARMLESS:
             raise Unreadable(f"{CONFIG} sets {key}, which is not read here; remove it")
-        if "layers" in key and isinstance(value, int) and value > len(shapes):
+        if shapes and "layers" in key and isinstance(value, int) and value > len(shapes):
             raise Unreadable(f"{CONFIG} sets {key} to {value:,}, and there are {len(shapes)} tensors")
+    if hub and fetch(MODEL) is None and fetch(INDEX) is None:
+        return config  # transformers finds safetensors of the hub under further names
+    if not shapes:
+        raise Unreadable(f"there are no tensors in {MODEL} or in files of {INDEX}")
     with hushed(), torch.device("meta"):
         claimed = sum(p.numel() for p in build(config).parameters())
     if claimed > 2 * (held := sum(map(prod, shapes.values()))) + SPARE:
@@ -99,7 +106,7 @@ def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _shapes(fetch: Fetch) -> dict[str, list[int]]:
-    """Of all tensors, from the headers of their files."""
+    """Of all tensors, from the headers of their files; none where there are no files."""
     if (single := fetch(MODEL)) is not None:
         files = [single]
     elif (index := fetch(INDEX)) is not None:
@@ -112,7 +119,7 @@ def _shapes(fetch: Fetch) -> dict[str, list[int]]:
             raise Unreadable(f"there is no {missing[0]}, which {INDEX} names")
         files = [file for file in found.values() if file is not None]
     else:
-        raise Unreadable(f"there is neither {MODEL} nor {INDEX}")
+        files = []
     shapes: dict[str, list[int]] = {}
     for file in files:
         with open_tensors(file) as tensors:

@@ -155,6 +155,15 @@ def test_settings_that_are_none(opened, name, content):
     refusal(work)
 
 
+def test_weights_without_tensors_promise_nothing(opened):
+    folder, work = opened
+    (folder / "model.safetensors").unlink()
+    change(folder / "config.json", num_hidden_layers=10**9, text_config={"num_hidden_layers": 10**9})
+    assert "there are no tensors" in refusal(work)
+    save_file({}, folder / "model.safetensors", {"format": "pt"})
+    assert "there are no tensors" in refusal(work)
+
+
 def test_damaged_weights_and_what_is_no_file(opened):
     folder, work = opened
     whole = (folder / "model.safetensors").read_bytes()

@@ -141,7 +141,7 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
         raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
         files = files_in(Path(name)) if local else files_of_hub(name)
-        require_plain(files, "clip", lambda config: CLIPModel(CLIPConfig.from_dict(config)))
+        require_plain(files, "clip", lambda config: CLIPModel(CLIPConfig.from_dict(config)), hub=not local)
         with hushed():
             asked: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, **local}
             model, loaded = CLIPModel.from_pretrained(name, **asked)
