@@ -447,7 +447,8 @@ def read_index(path: str | Path) -> dict[str, str]:
     if not isinstance(files, dict) or not files:
         raise Unreadable("it has no weight_map of tensors to files")
     for name in files.values():
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        beside = isinstance(name, str) and Path(name).name == name and len(name) < 200 and "\0" not in name
+        if not beside or not name.endswith(".safetensors"):
             raise Unreadable(f"{shown(name)} is no .safetensors beside it")
     return cast("dict[str, str]", files)
 

@@ -303,7 +303,11 @@ def test_tensors_are_those_that_were_written_and_damage_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["a.bin", "../a.safetensors", "/tmp/a.safetensors", "b/a.safetensors", "..", "", 3, None]
+    "name",
+    [
+        *("a.bin", "../a.safetensors", "/tmp/a.safetensors", "b/a.safetensors", "..", "", 3, None),
+        *("9" * 300 + ".safetensors", "\0.safetensors"),
+    ],
 )
 def test_an_index_names_safetensors_beside_it(put, name):
     assert foreign.read_index(put("i.json", '{"weight_map": {"w": "a-1.safetensors"}}')) == {"w": "a-1.safetensors"}

@@ -93,3 +93,13 @@ def test_files_that_would_explode_are_refused_in_one_line(tmp_path, text, said):
         read_recipe(str(tmp_path / "r.yaml"))
     assert len(str(error.value)) < 500
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\\x1b[2J", "\\uD800"])
+@pytest.mark.parametrize("kind", ["", ".yaml"])
+def test_a_base_of_an_odd_name_is_refused_in_one_line(tmp_path, name, kind):
+    (tmp_path / "r.yaml").write_text(f'base: "{name}{kind}"')
+    with pytest.raises(UserError) as error:
+        read_recipe(str(tmp_path / "r.yaml"))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1500

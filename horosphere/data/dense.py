@@ -346,8 +346,8 @@ def _name(note: dict[str, Any], key: str) -> str:
 def _file_name(image: dict[str, Any]) -> str:
     """Below the folder of the pictures, and nowhere else."""
     path = PurePosixPath(_name(image, "file_name"))
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"file_name is {shown(str(path))}, which leads elsewhere")
+    if path.is_absolute() or ".." in path.parts or max(map(len, path.parts)) > 250:
+        raise ValueError(f"file_name is {shown(str(path))}, which leads elsewhere, or is too long")
     return str(path)
 
 
@@ -401,7 +401,8 @@ def _coco_pictures(file: Path, first: str) -> Path:
     place = next((place for place in places if (place / first).is_file()), None)
     if place is None:
         raise UserError(
-            f"{file}: {first} is in none of {', '.join(str(p) for p in places)}; put the pictures into one of them"
+            f"{file}: {one_line(first)} is in none of {', '.join(str(p) for p in places)}; "
+            "put the pictures into one of them"
         )
     return place
 

@@ -3,6 +3,7 @@
 A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs go before it.
 """
 
+import os
 from collections.abc import Sequence, Set
 from copy import deepcopy
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from horosphere.catalogue import models, plugins
 from horosphere.errors import UserError, choices, one_line
-from horosphere.foreign import Unreadable, read_yaml, shown
+from horosphere.foreign import Unreadable, is_text, read_yaml, shown
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
@@ -59,7 +60,7 @@ def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
     base = recipe.pop(BASE, None)
     if base is None:
         return recipe
-    if not isinstance(base, str):
+    if not isinstance(base, str) or not is_text(base):
         raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {shown(base)} is neither")
     return _merged(_unless_asked(_read(base, folder, (*children, where)), recipe.keys()), recipe, where)
 
@@ -74,7 +75,7 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
     names = recipe_names(folder)
     if name.endswith((".yaml", ".yml")):
         path = Path(Path(children[-1]).parent if children else ".", name).resolve()
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path's own way complains of names that are too long
             where = children[-1] if children else name
             raise UserError(f"{where}: there is no file {one_line(path, 300)}; known recipes are {', '.join(names)}")
     elif name in names:

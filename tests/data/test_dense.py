@@ -253,6 +253,7 @@ def test_coco_annotations_that_would_crash_its_library_are_named(tmp_path, chang
         ("images", {"file_name": "/etc/passwd"}),
         ("images", {"file_name": "nul\0"}),
         ("images", {"file_name": 3}),
+        ("images", {"file_name": "9" * 5000}),
         ("categories", {"id": 3}),  # twice
         ("categories", {"id": 1e999}),
         ("categories", {"name": ["a"]}),
