@@ -13,8 +13,8 @@ class UserError(Exception):
     a label [2J with a command for the terminal
     """
 
-    def __init__(self, text: object):
-        super().__init__(one_line(text, LONGEST))
+    def __init__(self, text: object = ""):
+        super().__init__(one_line(text, LONGEST) if text else "")
 
 
 class NotFinite(UserError):

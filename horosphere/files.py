@@ -258,44 +258,66 @@ def locked(folder: Path) -> Iterator[None]:
     Where a file system has no locks, none is held.
     """
     folder = folder.resolve()
-    path = folder.with_name(f".{folder.name}.lock")
+    path = lock_of(folder)
     made = [parent for parent in folder.parents if not parent.exists()]
-    with writing(path):
-        stream = _locked_file(path, folder)
     try:
         with writing(path):
-            stream.truncate(0)
-            stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-            stream.flush()
+            lock = hold(path)
+    except Busy as owner:
+        raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
+    try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        with suppress(OSError):  # words that a full disk has refused already
-            stream.close()
+        let_go(path, lock)
         for parent in made:  # that nothing was put into
             with suppress(OSError):
                 parent.rmdir()
 
 
-def _locked_file(path: Path, folder: Path) -> IO[str]:
+class Busy(Exception):
+    """Another process has the lock; its words say which."""
+
+
+def lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def hold(path: Path) -> IO[str] | None:
+    """The file of a lock, ours until we `let_go` or die. None where the file system has no locks."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            stream = path.open("a+")
+            stream = path.open("a+", encoding="utf-8")
         except FileNotFoundError:  # another process found its new folder empty, and removed it
             continue
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in LOCKLESS:
-                return stream
             stream.seek(0)
             owner = stream.read().strip() or "another process"
             stream.close()
-            raise UserError(f"{folder} is in use by {owner}: wait for it, or choose another --out") from None
-        if _is_there(stream, path):
-            return stream
-        stream.close()  # its last owner removed the file between our opening and our locking it
+            if error.errno not in LOCKLESS:
+                raise Busy(one_line(owner)) from None
+            path.unlink(missing_ok=True)
+            return None
+        if not _is_there(stream, path):
+            stream.close()  # its last owner removed the file between our opening and our locking it
+            continue
+        try:
+            stream.truncate(0)
+            stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+            stream.flush()
+        except OSError:
+            let_go(path, stream)
+            raise
+        return stream
+
+
+def let_go(path: Path, lock: IO[str] | None) -> None:
+    if lock is not None:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # words that a full disk has refused already
+            lock.close()
 
 
 def _is_there(stream: IO[str], path: Path) -> bool:

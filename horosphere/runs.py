@@ -22,6 +22,7 @@ from horosphere import __version__
 from horosphere.catalogue import resolve, tasks
 from horosphere.errors import UserError, one_line
 from horosphere.files import forget_partial, make_staged, require_new_folder, settle, staged, write_whole, writing
+from horosphere.foreign import LARGE, Unreadable, parse_json, read_bytes, read_json
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
 CHECKPOINT = re.compile(r"step-(\d{8,})")
@@ -58,18 +59,18 @@ class Run:
     def open(folder: str | Path, task: str | None = None) -> "Run":
         """The run in a folder; one of this task, where a task is named."""
         folder = Path(folder)
+        if not (folder / RUN).is_file():
+            inside = sorted(file.parent.name for file in folder.glob(f"*/{RUN}"))
+            hint = f"its runs are {', '.join(inside)}" if inside else "check the path"
+            raise UserError(f"{folder}: no folder of a run (it has no {RUN}); {hint}")
         try:
-            about = About(**json.loads((folder / RUN).read_text(encoding="utf-8")))
+            about = About(**read_json(folder / RUN))
             sections = [about.recipe[name] for name in ("task", "model", "engine")]
             if not all(isinstance(section, dict) for section in (*sections, about.facts, about.made_with)):
                 raise TypeError("a part of it is no object")
             if not isinstance(about.task, str):
                 raise TypeError("its task has no name")
-        except (FileNotFoundError, NotADirectoryError):
-            inside = sorted(file.parent.name for file in folder.glob(f"*/{RUN}"))
-            hint = f"its runs are {', '.join(inside)}" if inside else "check the path"
-            raise UserError(f"{folder}: no folder of a run (it has no {RUN}); {hint}") from None
-        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise UserError(f"{folder / RUN}: a damaged file ({one_line(error)}); train the model again") from error
         if task not in (None, about.task):
             raise UserError(f"{folder}: a run of the task {about.task}; give one of {task}")
@@ -86,7 +87,7 @@ class Run:
     def lines(self) -> list[dict[str, Any]]:
         """Of metrics.jsonl. One that is just being written is left out, and one that a crash tore."""
         path = self.folder / METRICS
-        content = path.read_bytes() if path.is_file() else b""
+        content = read_bytes(path, LARGE) if path.is_file() else b""
         lines = [_line(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
         return [line for line in lines if line is not None]
 
@@ -171,8 +172,8 @@ def append(folder: Path, line: dict[str, Any]) -> None:
 def _line(text: bytes) -> dict[str, Any] | None:
     """A line of metrics; None where it is none."""
     try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
+        line = parse_json(text, infinite=True)
+    except Unreadable:
         return None
     if not isinstance(line, dict) or not _is_count(line.get("step")):
         return None

@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "horosphere"
 # from the ground up; rooms of one line stand beside each other
 FLOORS = [
     [
-        *("errors", "files", "memory", "progress", "stopping"),
-        *("tables", "settings", "described", "extras", "catalogue", "recipes"),
+        *("errors", "files", "memory", "foreign", "cache", "progress", "stopping", "tables", "settings", "described"),
+        *("extras", "catalogue", "recipes"),
     ],
     ["geometry"],
     ["nn", "optim", "ops"],
@@ -28,7 +28,7 @@ FLOORS = [
     ["cli"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-HEAVY = {"torch", "numpy", "transformers", "matplotlib", "scipy"}
+HEAVY = {"torch", "numpy", "transformers", "matplotlib", "scipy", "PIL", "safetensors", "yaml"}
 
 
 def room_of(path, package=PACKAGE):

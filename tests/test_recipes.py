@@ -87,7 +87,7 @@ def bomb():
         ("a: " + "[" * 100_000, "not YAML"),
         ("a: 2001-99-99", "not YAML"),
         ("a: !!python/object/apply:os.system [ls]", "not YAML"),
-        ("a: x\n" * 300_000, "are no recipe; give one of at most"),
+        ("a: x\n" * 300_000, "more than 1,000,000 bytes"),
     ],
 )
 def test_files_that_would_explode_are_refused_in_one_line(tmp_path, text, said):
@@ -96,6 +96,16 @@ def test_files_that_would_explode_are_refused_in_one_line(tmp_path, text, said):
         read_recipe(str(tmp_path / "r.yaml"))
     assert len(str(error.value)) < 500
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\\x1b[2J", "\\uD800"])
+@pytest.mark.parametrize("kind", ["", ".yaml"])
+def test_a_base_of_an_odd_name_is_refused_in_one_line(tmp_path, name, kind):
+    (tmp_path / "r.yaml").write_text(f'base: "{name}{kind}"')
+    with pytest.raises(UserError) as error:
+        read_recipe(str(tmp_path / "r.yaml"))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1500
 
 
 # -- values that make no sense ----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
     measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     measure.add_argument("--graph", action="store_true", help="an undirected graph: cycles are fine")
     measure.add_argument("--unique", action="store_true", help="drop repeated edges instead of refusing them")
+    measure.add_argument("--unweighted", action="store_true", help="drop the weights of edges instead of refusing them")
     nodes = f"how many nodes to sample on large data (default {NODES})"
     measure.add_argument("--nodes", metavar="N", type=of(Count), help=nodes)
     measure.add_argument("--seed", metavar="N", type=of(Seed), default=0, help="of the sample (default 0)")
@@ -30,7 +31,8 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     sampling, graphs = ("delta", "distortion", "reconstruction"), ("delta",)
     owners = {"twin": ("tokens",), "out": ("tokens",), "data": ("tokens", "distortion", "reconstruction")}
-    owners |= {"nodes": sampling, "graph": graphs, "unique": (*graphs, "distortion", "reconstruction")}
+    owners |= {"nodes": sampling, "graph": graphs}
+    owners |= dict.fromkeys(("unique", "unweighted"), (*graphs, "distortion", "reconstruction"))
     for option, instruments in owners.items():
         if getattr(args, option) and args.what not in instruments:
             raise UserError(f"--{option}: {args.what} has no such option; it is for {', '.join(instruments)}")
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
         from horosphere.data import read_graph
         from horosphere.measure import delta
 
-        graph = read_graph(args.path, directed=not args.graph, unique=args.unique)
+        graph = read_graph(args.path, directed=not args.graph, unique=args.unique, unweighted=args.unweighted)
         return table([], delta(graph, nodes=args.nodes or NODES, seed=args.seed).rows(len(graph)))
     table([], _embedding(args))
 
@@ -58,7 +60,8 @@ def _embedding(args: argparse.Namespace) -> list[list[str]]:
         return delta(points, manifold, **sample).rows(len(points))
     if args.what == "radius":
         return radius(points, manifold).rows()
-    task = replace(embedded.task, data=args.data, unique=args.unique) if args.data else embedded.task
+    dropped = {"unique": args.unique, "unweighted": args.unweighted}
+    task = replace(embedded.task, data=args.data, **dropped) if args.data else embedded.task
     graph, relations = task.graph_of(run)
     if args.what == "distortion":
         return distortion(points, manifold, graph, **sample).rows()

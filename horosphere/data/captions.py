@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 from urllib.parse import urlparse
 
 import numpy as np
 
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, csv_rows, is_text, lines_of, opened, parse_json, shown
 
 SEPARATOR = "=>"  # between the captions of a chain
 CAPTION_COLUMNS = ("captions", "caption", "text")
@@ -61,20 +62,22 @@ def read_captions(path: str | Path) -> Captions:
     for line, row in _rows(file):
         text, name = (_cell(row, columns, file, line) for columns in (CAPTION_COLUMNS, PICTURE_COLUMNS))
         chain = tuple(part.strip() for part in text.split(SEPARATOR))
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if not is_text(text):
             raise UserError(f"{file}, line {line}: a caption has half a character (a surrogate); mend it")
         if not all(chain):
-            raise UserError(f'{file}, line {line}: a caption is empty in "{text}"; write general {SEPARATOR} specific')
+            how = f"write general {SEPARATOR} specific"
+            raise UserError(f"{file}, line {line}: a caption is empty in {shown(text)}; {how}")
         if chains and len(chain) != len(chains[0]):
             how = f"the first row has {len(chains[0])}; separate as many by {SEPARATOR} everywhere"
             raise UserError(f"{file}, line {line}: {len(chain)} captions; {how}")
         picture = _picture(name, places)
         if picture is None:
-            raise UserError(f"{file}, line {line}: there is no picture {name} in {places[0]} or beside the file")
+            where = f"in {places[0]} or beside the file"
+            raise UserError(f"{file}, line {line}: there is no picture {one_line(name)} {where}")
         if called.setdefault(picture, name) != name:
             how = "give each picture one name"
             raise UserError(
-                f"{file}, line {line}: {name} and {called[picture]} are the same file {picture.name}; {how}"
+                f"{file}, line {line}: {one_line(name)} and {one_line(called[picture])} are the same file; {how}"
             )
         chains.append(chain)
         of.append(numbers.setdefault(picture, len(numbers)))
@@ -111,19 +114,33 @@ def _file(path: Path) -> Path:
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, {column: cell}); the first line of a table is its head."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            if file.suffix == ".jsonl":
-                for line, text in enumerate(stream, start=1):
-                    row = json.loads(text)
-                    if not isinstance(row, dict):
-                        raise ValueError(f"line {line} is no object")
-                    yield line, {key: _text(value, key, line) for key, value in row.items() if key in USED}
-            else:
-                table = csv.DictReader(stream, delimiter="," if file.suffix == ".csv" else "\t")
-                for row in table:
-                    yield table.line_num, {key: value or "" for key, value in row.items() if isinstance(key, str)}
-    except (UnicodeError, ValueError, RecursionError, csv.Error) as error:
-        raise UserError(f"{file}: a damaged file ({one_line(error)}); mend it") from error
+        with opened(file) as stream:
+            yield from _json_rows(stream) if file.suffix == ".jsonl" else _table_rows(stream, file.suffix)
+    except Unreadable as error:
+        raise UserError(f"{file}: a damaged file ({error}); mend it") from error
+
+
+def _json_rows(stream: IO[bytes]) -> Iterator[tuple[int, dict[str, str]]]:
+    for line, content in enumerate(lines_of(stream), start=1):
+        try:
+            row = parse_json(content)
+        except Unreadable as error:
+            raise Unreadable(f"line {line}: {error}") from error
+        if not isinstance(row, dict):
+            raise Unreadable(f"line {line} is no object")
+        yield line, {key: _text(value, key, line) for key, value in row.items() if key in USED}
+
+
+def _table_rows(stream: IO[bytes], kind: str) -> Iterator[tuple[int, dict[str, str]]]:
+    text = lines_of(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
+    rows = csv_rows(text, delimiter="," if kind == ".csv" else "\t")
+    _, head = next(rows, (0, []))
+    if len(set(head)) < len(head):
+        raise Unreadable("two columns of one name")
+    for line, cells in rows:
+        if len(cells) > len(head):  # a comma in a caption, perhaps, behind which the rest would be lost
+            raise Unreadable(f"line {line}: {len(cells)} cells for {len(head)} columns; put captions in quotes")
+        yield line, dict(zip(head, [*cells, *[""] * (len(head) - len(cells))], strict=True))
 
 
 def _text(value: object, key: str, line: int) -> str:
@@ -131,7 +148,7 @@ def _text(value: object, key: str, line: int) -> str:
     parts = value if isinstance(value, list) else [value]
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) < len(parts):
-        raise ValueError(f"line {line}: {key} should be a text, or a list of texts")
+        raise Unreadable(f"line {line}: {key} should be a text, or a list of texts")
     return f" {SEPARATOR} ".join(texts)
 
 
@@ -139,6 +156,6 @@ def _cell(row: dict[str, str], columns: tuple[str, ...], file: Path, line: int) 
     for column in columns:
         if row.get(column):
             return row[column]
-    known = ", ".join(row) or "nothing"
+    known = one_line(", ".join(row)) if row else "nothing"
     how = f"rename or fill one of those it has ({known})"
     raise UserError(f"{file}, line {line}: none of the columns {', '.join(columns)} says anything; {how}")

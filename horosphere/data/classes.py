@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 
 import numpy as np
 
 from horosphere.errors import UserError, one_line
 from horosphere.files import write_whole
+from horosphere.foreign import Unreadable, printable, read_json
 
 CLASSES = "classes.json"
 
@@ -64,21 +66,22 @@ class ClassTree:
     @staticmethod
     def of_groups(groups: Sequence[int] | np.ndarray) -> ClassTree:
         """Three levels: classes, their groups, a root. groups[k] is the group of class k, numbered from 0.   (K,)"""
-        groups = np.asarray(groups).astype(np.int64)
-        if groups.ndim != 1 or not groups.size or groups.min() < 0:
-            raise UserError("groups of classes are a list of numbers from 0, one for each class.")
-        classes, count = len(groups), int(groups.max()) + 1
+        groups = np.asarray(groups)
+        numbers = np.unique(groups)
+        if groups.ndim != 1 or groups.dtype.kind not in "iu" or not np.array_equal(numbers, np.arange(len(numbers))):
+            raise UserError("groups of classes are a list of whole numbers from 0, without gaps, one for each class.")
+        groups = groups.astype(np.int64)
+        classes, count = len(groups), len(numbers)
         return ClassTree(np.concatenate([groups + classes, np.full(count, classes + count), [-1]]), classes)
 
     @cached_property
     def depth(self) -> np.ndarray:
         """Edges to the root; -1 where there is no way.   -> (M,)"""
-        depth = np.where(self.parents < 0, 0, -1)
-        while True:
-            new = np.where((depth < 0) & (depth[self.parents] >= 0), depth[self.parents] + 1, depth)
-            if (new == depth).all():
-                return depth
-            depth = new
+        above = np.where(self.parents < 0, np.arange(len(self.parents)), self.parents)  # the root stays where it is
+        depth = (self.parents >= 0).astype(np.int64)
+        for _ in range(len(self.parents).bit_length()):  # each time twice as far up
+            depth, above = depth + depth[above], above[above]
+        return np.where(self.parents[above] < 0, depth, -1)
 
     @cached_property
     def height(self) -> np.ndarray:
@@ -128,8 +131,13 @@ def write_classes(folder: Path, classes: Sequence[str], tree: ClassTree | None =
 def read_classes(folder: Path) -> tuple[list[str], ClassTree | None]:
     file = folder / CLASSES
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        classes, parents = [str(name) for name in content["classes"]], content["parents"]
-        return classes, None if parents is None else ClassTree(np.array(parents), len(classes))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        content = read_json(file)
+        classes, parents = content.get("classes"), content.get("parents")
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise Unreadable("it has no list of names")
+        if not isinstance(parents, (list, NoneType)):
+            raise Unreadable("its parents are no list")
+        tree = None if parents is None else ClassTree(np.array(parents), len(classes))
+        return [printable(name) for name in classes], tree
+    except (UserError, ValueError) as error:
         raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error

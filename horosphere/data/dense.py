@@ -5,20 +5,20 @@ They come from folders of pictures beside folders of masks, or from COCO's files
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from horosphere.data.decode import EXTENSIONS, open_picture
-from horosphere.data.images import COLOURS, HELD_OUT, VALID
+from horosphere.data.images import COLOURS, HELD_OUT, INSTEAD, VALID
+from horosphere.data.run_lengths import mask_of_runs, numbers_of
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import EXTENSIONS, LARGE, Unreadable, open_picture, printable, read_json, read_text, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,6 +31,10 @@ BESIDE, SUFFIX = "annot", "_mask"  # CamVid's trainannot beside train; Penn-Fuda
 NAMES = "classes.txt"  # one class a line, in the order of their numbers
 # where the COCO file of a part lies in a folder
 COCO = ("annotations/instances_{}*.json", "annotations/{}*.json", "{}.json", "{}/_annotations.coco.json")
+CLASSES = 2**15 - 1  # of pixels, at most: their numbers are kept in 16 bits
+AT_ONCE = 4 * 10**9  # pixels of all masks of a picture together, a byte each
+FARTHEST = 4  # sides of its picture that a polygon may reach beyond it
+OUTLINE = 10**6  # pixels along the polygons of an object: COCO's library takes a hundred bytes for each
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,6 +152,9 @@ def open_semantic(
         raise UserError(f"classes={classes}, but {len(names)} have names; make them agree")
     every = [pair for part in parts for pairs in part if pairs for pair in pairs]
     count = classes or (len(names) if names else _count(every, ignore))
+    if count > CLASSES:
+        how = "number them anew, or set ignore=… to a number that means nothing"
+        raise UserError(f"{source}: {count:,} classes, but classes go from 0 to {CLASSES - 1} at most; {how}")
     if count < 1:
         raise UserError(f"{source}: no mask has a pixel that counts (all are {ignore}); set another ignore=…")
     sets = [[None if pairs is None else _semantic_set(pairs, ignore, count) for pairs in part] for part in parts]
@@ -159,6 +166,7 @@ def _semantic_set(pairs: Pairs, ignore: int | None, count: int) -> DenseSet[np.n
         file = pairs[number][1]
         mask = _mask(file, shape)
         counts = mask != ignore if ignore is not None else np.ones(shape, dtype=bool)
+        _require_from_0(file, mask[counts])
         if mask.max(initial=0, where=counts) >= count:
             wrong = int(mask.max(where=counts, initial=0))
             raise UserError(
@@ -175,7 +183,9 @@ def _count(pairs: Pairs, ignore: int | None) -> int:
 
     def highest(pair: tuple[Path, Path]) -> int:
         numbers = np.unique(_mask(pair[1]))
-        return int(numbers[numbers != ignore].max(initial=-1)) if ignore is not None else int(numbers.max())
+        counted = numbers if ignore is None else numbers[numbers != ignore]
+        _require_from_0(pair[1], counted)
+        return int(counted.max(initial=-1))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         return 1 + max(threads.map(highest, pairs), default=-1)
@@ -189,12 +199,19 @@ def _mask(file: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
         raise UserError(
             f"{file}: {mask.shape[2]} channels ({picture.mode}); a mask has one, with a number at each pixel"
         )
+    if mask.dtype.kind == "f":
+        raise UserError(f"{file}: a mask of {mask.dtype}; numbers of classes are whole, save it as 8 or 16 bits")
     if shape is not None and mask.shape != shape:
         raise UserError(
             f"{file}: a mask of {mask.shape[1]} x {mask.shape[0]} pixels for a picture of {shape[1]} x {shape[0]}; "
             "give them one size"
         )
     return mask.astype(np.int32)
+
+
+def _require_from_0(file: Path, numbers: np.ndarray) -> None:
+    if numbers.min(initial=0) < 0:
+        raise UserError(f"{file}: a pixel of class {numbers.min()}; number the classes from 0")
 
 
 # -- a mask for every object ------------------------------------------------------------------------------------------
@@ -238,11 +255,19 @@ def _numbered_set(pairs: Pairs) -> DenseSet[Instances]:
     def target(number: int, shape: tuple[int, int]) -> Instances:
         mask = _mask(pairs[number][1], shape)
         numbers = np.setdiff1d(mask, [0])
+        _require_from_0(pairs[number][1], numbers)
+        _require_room(pairs[number][1], len(numbers), shape)
         return Instances(
             mask == numbers[:, None, None], np.ones(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool)
         )
 
     return DenseSet([picture for picture, _ in pairs], target)
+
+
+def _require_room(file: Path, objects: int, shape: tuple[int, int]) -> None:
+    if objects * shape[0] * shape[1] > AT_ONCE:
+        what = f"{objects:,} objects in {shape[1]} x {shape[0]} pixels"
+        raise UserError(f"{file}: {what} are more masks than memory holds; make the picture smaller, or leave it out")
 
 
 def _coco_parts(path: Path) -> tuple[Path | None, Path | None] | None:
@@ -262,25 +287,25 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
     """The pictures of a COCO file, and the names of its categories in the order of their numbers."""
     masks = coco_masks()
     try:
-        coco = json.loads(file.read_text(encoding="utf-8"))
-        categories = sorted((int(c["id"]), str(c["name"])) for c in coco["categories"])
-        images = sorted((str(i["file_name"]), int(i["id"]), int(i["height"]), int(i["width"])) for i in coco["images"])
-        objects: dict[int, list[dict[str, Any]]] = {number: [] for _, number, *_ in images}
-        for note in coco["annotations"]:
-            objects[int(note["image_id"])].append(note)
-        label = {number: 1 + i for i, (number, _) in enumerate(categories)}
-        unknown = next(
-            (note["category_id"] for notes in objects.values() for note in notes if note["category_id"] not in label),
-            None,
+        coco = read_json(file, dict, LARGE)
+        categories = sorted((_whole(c, "id"), printable(_name(c, "name"))) for c in coco["categories"])
+        images = sorted(
+            (_file_name(i), _whole(i, "id"), _whole(i, "height"), _whole(i, "width")) for i in coco["images"]
         )
-        if unknown is not None:
-            raise LookupError(f"category {unknown}, which it does not list")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({one_line(error)})") from error
+        label = {number: 1 + i for i, (number, _) in enumerate(categories)}
+        objects: dict[int, list[dict[str, Any]]] = {number: [] for _, number, *_ in images}
+        if len(label) < len(categories) or len(objects) < len(images):
+            raise LookupError("two categories, or two images, of one id")
+        for note in coco["annotations"]:
+            objects[_whole(note, "image_id")].append(note)
+            if _whole(note, "category_id") not in label:
+                raise LookupError(f"category {note['category_id']}, which it does not list")
+            if note.get("iscrowd", 0) not in (0, 1):
+                raise ValueError(f"iscrowd is {shown(note['iscrowd'])}, and should be 0 or 1")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         raise UserError(
-            f"{file}: no COCO file ({type(error).__name__}: {one_line(error)}); "
-            "it has images, annotations and categories"
+            f"{file}: no COCO file ({kind}{one_line(error)}); it has images, annotations and categories"
         ) from error
     if not images:
         raise UserError(f"{file}: no images in it")
@@ -293,6 +318,7 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
                 f"{folder / name}: {shape[1]} x {shape[0]} pixels, but {file.name} says {size[1]} x {size[0]}; "
                 "give them one size"
             )
+        _require_room(file, len(objects[image]), shape)
         drawn = [_drawn(note, shape, masks, file) for note in objects[image]]
         # some polygons hold no pixel
         kept = [(mask, note) for mask, note in zip(drawn, objects[image], strict=True) if mask.any()]
@@ -305,28 +331,66 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
     return DenseSet([folder / name for name, *_ in images], target), [name for _, name in categories]
 
 
+def _whole(note: dict[str, Any], key: str) -> int:
+    if not isinstance(number := note[key], int) or isinstance(number, bool):
+        raise ValueError(f"{key} is {shown(number)}, and should be a whole number")
+    return number
+
+
+def _name(note: dict[str, Any], key: str) -> str:
+    if not isinstance(name := note[key], str) or not name or "\0" in name:
+        raise ValueError(f"{key} is {shown(name)}, and should be a name")
+    return name
+
+
+def _file_name(image: dict[str, Any]) -> str:
+    """Below the folder of the pictures, and nowhere else."""
+    path = PurePosixPath(_name(image, "file_name"))
+    if path.is_absolute() or ".." in path.parts or max(map(len, path.parts)) > 250:
+        raise ValueError(f"file_name is {shown(str(path))}, which leads elsewhere, or is too long")
+    return str(path)
+
+
 def _drawn(note: dict[str, Any], shape: tuple[int, int], masks: Any, file: Path) -> np.ndarray:
-    """An annotation's polygons or run lengths as a mask; its box where it has neither."""
+    """An annotation's polygons or run lengths as a mask; its box where it has neither.   -> (H, W) bool"""
     try:
         given = note.get("segmentation") or None
-        if given is None:
-            left, top, width, height = note["bbox"]
-            given = [[left, top, left + width, top, left + width, top + height, left, top + height]]
-        if isinstance(given, list):
-            given = masks.merge(masks.frPyObjects(given, *shape))
-        elif isinstance(given["counts"], list):
-            given = masks.frPyObjects(given, *shape)
-        mask = masks.decode(given).astype(bool)
-    except Exception as error:  # whatever the library runs into
-        raise UserError(
-            f"{file}: annotation {note.get('id')} has no mask that can be drawn ({one_line(error)}); mend or remove it"
-        ) from error
-    if mask.shape != shape:
-        raise UserError(
-            f"{file}: annotation {note.get('id')} has a mask of {mask.shape[1]} x {mask.shape[0]} pixels, "
-            f"its picture has {shape[1]} x {shape[0]}; mend or remove it"
-        )
-    return np.asarray(mask)
+        if isinstance(given, dict):
+            return mask_of_runs(given, shape)
+        polygons = [_corners(note.get("bbox"))] if given is None else _polygons(given)
+        _require_near(polygons, shape)
+        return np.asarray(masks.decode(masks.merge(masks.frPyObjects([p.tolist() for p in polygons], *shape)))) > 0
+    except (ValueError, LookupError, TypeError) as error:
+        how = "mend or remove it"
+        what = f"annotation {shown(note.get('id'))} has no mask that can be drawn"
+        raise UserError(f"{file}: {what} ({one_line(error)}); {how}") from error
+
+
+def _corners(box: Any) -> np.ndarray:
+    """left, top, width, height -> x, y of four corners"""
+    numbers = numbers_of(box, "the numbers of a box").astype(np.float64)
+    if len(numbers) != 4 or numbers[2:].min() < 0:
+        raise ValueError("a box is left, top, width, height")
+    left, top, width, height = numbers
+    return np.array([left, top, left + width, top, left + width, top + height, left, top + height])
+
+
+def _polygons(given: Any) -> list[np.ndarray]:
+    if not isinstance(given, list):
+        raise ValueError(f"{shown(given)} is no list of polygons")
+    polygons = [numbers_of(polygon, "the corners of a polygon").astype(np.float64) for polygon in given]
+    if any(len(polygon) < 6 or len(polygon) % 2 for polygon in polygons):
+        raise ValueError("a polygon is x, y of three corners or more")
+    return polygons
+
+
+def _require_near(polygons: list[np.ndarray], shape: tuple[int, int]) -> None:
+    """COCO's library goes along every outline, pixel by pixel, however far it leads."""
+    corners = [polygon.reshape(-1, 2) for polygon in polygons]
+    beyond = max(float(abs(xy).max()) for xy in corners) / max(shape)
+    length = sum(float(abs(xy - np.roll(xy, 1, axis=0)).max(axis=1).sum()) for xy in corners)
+    if beyond > 1 + FARTHEST or length > OUTLINE:
+        raise ValueError(f"a polygon that leads far beyond its picture, or is longer than {OUTLINE:,} pixels")
 
 
 def _coco_pictures(file: Path, first: str) -> Path:
@@ -337,7 +401,8 @@ def _coco_pictures(file: Path, first: str) -> Path:
     place = next((place for place in places if (place / first).is_file()), None)
     if place is None:
         raise UserError(
-            f"{file}: {first} is in none of {', '.join(str(p) for p in places)}; put the pictures into one of them"
+            f"{file}: {one_line(first)} is in none of {', '.join(str(p) for p in places)}; "
+            "put the pictures into one of them"
         )
     return place
 
@@ -411,7 +476,10 @@ def _names(root: Path) -> list[str] | None:
     file = root / NAMES
     if not file.is_file():
         return None
-    names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        names = [printable(line) for line in read_text(file).splitlines() if line.strip()]
+    except Unreadable as error:
+        raise UserError(f"{file}: no names of classes ({error}); write one a line, in UTF-8") from error
     if not names:
         raise UserError(f"{file}: no names in it; write one class a line, or remove it")
     return names
@@ -438,5 +506,5 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
 def _decoded(file: Path, what: str) -> Image:
     try:
         return open_picture(file)
-    except Exception as error:  # what decoders raise for a broken file is anyone's guess
-        raise UserError(f"{file}: no readable {what} ({one_line(error)}); repair or remove it") from error
+    except Unreadable as error:
+        raise UserError(f"{file}: no readable {what} ({one_line(error)}); {INSTEAD}") from error

@@ -12,11 +12,13 @@ import numpy as np
 
 from horosphere.errors import UserError, one_line
 from horosphere.files import write_whole
+from horosphere.foreign import LARGE, Unreadable, read_json
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 LABELS = "labels.json"
+RELATIONS = 10**8  # pairs of a closure, at most: to make them takes six gigabytes
 SHOWN = 6  # nodes of a cycle named in the error
 
 
@@ -41,10 +43,12 @@ class Graph:
         if (outside := edges[(edges < 0) | (edges >= len(self))]).size:
             raise UserError(f"an edge names node {outside[0]}, but there are {len(self)} labels. Number nodes from 0.")
         if (loops := edges[:, 0] == edges[:, 1]).any():
-            raise UserError(f'"{self.labels[edges[loops.argmax(), 0]]}" has an edge to itself. Remove it.')
+            raise UserError(f'"{one_line(self.labels[edges[loops.argmax(), 0]])}" has an edge to itself. Remove it.')
         if (again := repeats(edges, self.directed) >= 0).any():
             raise UserError(
-                "the edge {} -> {} is there twice. Remove one.".format(*(self.labels[i] for i in edges[again.argmax()]))
+                "the edge {} -> {} is there twice. Remove one.".format(
+                    *(one_line(self.labels[i]) for i in edges[again.argmax()])
+                )
             )
         if self.directed and len(self._order) < len(self):
             raise UserError(
@@ -61,13 +65,19 @@ class Graph:
     def closure(self) -> np.ndarray:
         """Every (node, ancestor), sorted.   -> (P, 2)"""
         parents, starts = self._parents()
+        if (least := int(self.depth().sum())) > RELATIONS:  # a node has at least as many ancestors as it is deep
+            raise _too_many(f"{least:,}")
         above: list[np.ndarray] = [parents[:0]] * len(self)
+        count = 0
         for node in self._order:
             own = parents[starts[node] : starts[node + 1]]
             if len(own):
                 above[node] = np.concatenate([own, *(above[parent] for parent in own)])
             if len(own) > 1:
                 above[node] = np.unique(above[node])
+            count += len(above[node])
+            if count > RELATIONS:
+                raise _too_many(f"more than {RELATIONS:,}")
         nodes = np.repeat(np.arange(len(self)), [len(ancestors) for ancestors in above])
         return _sorted(np.stack([nodes, np.concatenate([parents[:0], *above])], axis=1), len(self))
 
@@ -145,8 +155,13 @@ class Graph:
             node = up[node]
         path = list(seen)[list(seen).index(node) :]
         first = path.index(min(path))
-        names = [self.labels[i] for i in path[first:] + path[:first]]
+        names = [one_line(self.labels[i]) for i in path[first:] + path[:first]]
         return " -> ".join([*names[:SHOWN], *["…"] * (len(names) > SHOWN), names[0]])
+
+
+def _too_many(pairs: str) -> UserError:
+    what = f"its closure has {pairs} pairs of a node and an ancestor"
+    return UserError(f"{what}, and may have at most {RELATIONS:,}. Relate nodes to their parents only: --on edges.")
 
 
 def repeats(edges: np.ndarray, directed: bool) -> np.ndarray:
@@ -180,9 +195,9 @@ def write_labels(folder: Path, labels: list[str]) -> None:
 
 def read_labels(folder: Path) -> list[str]:
     try:
-        labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
-        if not isinstance(labels, list):
-            raise ValueError("it holds no list")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / LABELS}: a damaged file ({one_line(error)}); embed the graph again") from error
-    return [str(label) for label in labels]
+        labels = read_json(folder / LABELS, list, LARGE)
+        if not all(isinstance(label, str) for label in labels):
+            raise Unreadable("it holds labels that are no text")
+    except Unreadable as error:
+        raise UserError(f"{folder / LABELS}: a damaged file ({error}); embed the graph again") from error
+    return labels

@@ -1,5 +1,8 @@
 """Datasets by name on Hugging Face: hf:NAME, hf:NAME:CONFIG, hf:NAME:CONFIG:SPLIT."""
 
+from pathlib import Path
+from typing import Any
+
 from horosphere.errors import UserError
 from horosphere.extras import require
 
@@ -15,3 +18,16 @@ def dataset_name(source: str) -> tuple[str, str, str]:
     if not name or any(more):
         raise UserError(f"{source}: no name of a dataset. Write hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT.")
     return name, config, split
+
+
+def saved_rows(name: str) -> Any:
+    """The rows of one split that `save_to_disk` wrote into a folder; None where it is no such folder.
+
+    >>> saved_rows("uoft-cs/cifar100") is None
+    True
+    """
+    if not Path(name, "state.json").is_file():
+        return None
+    from datasets import load_from_disk
+
+    return load_from_disk(name)

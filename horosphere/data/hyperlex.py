@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import read_text
 
 FILE = "hyperlex-all.txt"
 COLUMNS = ("WORD1", "WORD2", "AVG_SCORE")
@@ -31,13 +32,13 @@ def read_hyperlex(path: str | Path) -> GradedPairs:
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     try:
-        head, *rows = [line.split() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        head, *rows = [line.split() for line in read_text(file).splitlines() if line.strip()]
         places = [head.index(column) for column in COLUMNS]
         columns = [[row[place] for row in rows] for place in places]
         scores = [float(score) for score in columns[2]]
         if not all(map(isfinite, scores)) or len(set(scores)) < 2:
             raise ValueError("scores are finite numbers, and not all the same")
         return GradedPairs(columns[0], columns[1], scores)
-    except (OSError, ValueError, IndexError) as error:
+    except (ValueError, IndexError) as error:
         how = f"give {FILE} of HyperLex, with columns {', '.join(COLUMNS)}"
         raise UserError(f"{file}: no pairs of words with scores ({one_line(error)}); {how}") from error

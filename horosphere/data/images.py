@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,11 +18,11 @@ from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.classes import ClassTree
-from horosphere.data.decode import EXTENSIONS, open_picture
-from horosphere.data.hub import dataset_name
+from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import digest
+from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, printable, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,6 +38,9 @@ TORCHVISION: dict[str, tuple[str, object, object]] = {
     **dict.fromkeys(("OxfordIIITPet", "FGVCAircraft"), ("split", "trainval", "test")),
     "ImageNet": ("split", "train", "val"),
 }
+# who removed it would have another set, and a training could not go on with that
+INSTEAD = "put a readable one in its place, under the same name"
+KNOWN_BY = 1 << 28  # bytes of pixels that pictures in memory are known by, at most
 RESIDENT = 8 * 10**9  # bytes of pixels that may live on the accelerator whole
 
 Later = Callable[[], Tensor]  # waits for pictures that are being read
@@ -61,6 +62,10 @@ class Pictures(Protocol):
 
     def digest(self, numbers: np.ndarray) -> str:
         """What these pictures are known by: their pixels."""
+        ...
+
+    def identity(self) -> str:
+        """What all of them are known by without much reading: pixels in memory, names of files."""
         ...
 
 
@@ -94,6 +99,10 @@ class ArrayPictures:
         chosen = self.pixels[torch.from_numpy(numbers).to(self.pixels.device)].cpu()
         return digest(str(tuple(chosen.shape)), chosen.numpy().tobytes())
 
+    def identity(self) -> str:
+        stride = -(-self.pixels.numel() // KNOWN_BY)
+        return digest(str(tuple(self.pixels.shape)), self.pixels[:: max(1, stride)].cpu().numpy().tobytes())
+
 
 class LazyPictures:
     """Pictures that are read and decoded when they are asked for, by as many threads as there are cores.
@@ -126,6 +135,9 @@ class LazyPictures:
     def digest(self, numbers: np.ndarray) -> str:
         return digest(*self.threads.map(lambda number: digest(*self._content(number)), numbers.tolist()))
 
+    def identity(self) -> str:
+        return digest("\n".join(map(self.name, range(self.count))))
+
     def _content(self, number: int) -> tuple[str, bytes]:
         picture = self._picture(number)
         return f"{picture.size}", picture.tobytes()
@@ -153,9 +165,7 @@ class LazyPictures:
         except UserError:
             raise
         except Exception as error:  # what decoders raise for a broken file is anyone's guess
-            raise UserError(
-                f"{self.name(number)}: no readable picture ({one_line(error)}); repair or remove it"
-            ) from error
+            raise UserError(f"{self.name(number)}: no readable picture ({one_line(error)}); {INSTEAD}") from error
 
 
 class Chosen:
@@ -177,6 +187,9 @@ class Chosen:
 
     def digest(self, numbers: np.ndarray) -> str:
         return self.pictures.digest(self.numbers[numbers])
+
+    def identity(self) -> str:
+        return digest(self.pictures.identity(), self.numbers.tobytes())
 
 
 def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
@@ -364,6 +377,8 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
         shown = [part for part in inside if not part.startswith(".")]
         if any(part.startswith(".") for part in folder.relative_to(root).parts):
             continue
+        if not is_text(name):
+            raise UserError(f"{one_line(folder)}: the name of a class is no UTF-8 text; rename the folder")
         pictures = sorted(n for n in names if n.lower().endswith(EXTENSIONS) and not n.startswith("."))
         if shown and pictures:
             raise UserError(
@@ -380,7 +395,7 @@ def _class_folders(root: Path) -> tuple[ImageSet, list[str]]:
         if pictures:
             files += [folder / n for n in pictures]
             labels += [len(classes)] * len(pictures)
-            classes.append(name)
+            classes.append(printable(name))
     return ImageSet(
         pictures_in(files),
         np.arange(len(files)),
@@ -418,13 +433,11 @@ def _tree_of(classes: Sequence[str]) -> ClassTree | None:
 
 
 def _arrays(path: Path) -> _Found:
-    if not zipfile.is_zipfile(path):
-        raise UserError(f"{path}: no readable .npz (not a zip archive); make or download it again")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: no readable .npz ({one_line(error)}); make or download it again") from error
+        arrays = read_npz(path)
+    except Unreadable as error:
+        raise UserError(f"{path}: no readable .npz ({error}); make or download it again") from error
+    there = one_line(", ".join(arrays)) if arrays else "no arrays"
     parts = {}
     for part, names in (("train", ("train_images", "x_train")), ("test", ("test_images", "x_test"))):
         images = next((name for name in names if name in arrays), None)
@@ -432,25 +445,39 @@ def _arrays(path: Path) -> _Found:
             continue
         labels = f"{part}_labels" if images.startswith(part) else f"y_{part}"
         if labels not in arrays:
-            raise UserError(f"{path}: there is {images} but no {labels}; there are {', '.join(arrays)}")
+            raise UserError(f"{path}: there is {images} but no {labels}; there are {there}")
         parts[part] = _array_set(arrays[images], arrays[labels], f"{path}, {images}")
     if "train" not in parts:
-        raise UserError(f"{path}: neither train_images nor x_train; there are {', '.join(arrays) or 'no arrays'}")
-    count = 1 + max(int(part.labels.max(initial=-1)) for part in parts.values())
-    names = arrays.get("fine_names", np.arange(count))
-    if names.shape != (len(names),) or len(names) < count:
-        raise UserError(f"{path}: {len(names)} fine_names for classes 0 to {count - 1}; give a name for each")
+        raise UserError(f"{path}: neither train_images nor x_train; there are {there}")
+    classes = _class_names(path, np.unique(np.concatenate([part.labels for part in parts.values()])), arrays)
     groups = arrays.get("coarse_of_fine")
-    if groups is not None and groups.shape != names.shape:
+    if groups is not None and groups.shape != (len(classes),):
         raise UserError(
-            f"{path}: coarse_of_fine has shape {groups.shape} for {len(names)} classes; give the group of each"
+            f"{path}: coarse_of_fine has shape {groups.shape} for {len(classes)} classes; give the group of each"
         )
-    return _Found(
-        parts["train"],
-        parts.get("test"),
-        [str(name) for name in names],
-        None if groups is None else ClassTree.of_groups(groups),
-    )
+    try:
+        tree = None if groups is None else ClassTree.of_groups(groups)
+    except UserError as error:
+        raise UserError(f"{path}, coarse_of_fine: {error}") from None
+    return _Found(parts["train"], parts.get("test"), classes, tree)
+
+
+def _class_names(path: Path, seen: np.ndarray, arrays: dict[str, np.ndarray]) -> list[str]:
+    """Of the classes whose numbers are `seen`, sorted: fine_names, or their numbers where every class has a picture."""
+    count = int(seen.max(initial=-1)) + 1
+    names = arrays.get("fine_names")
+    if names is None and len(seen) < count:
+        gap = int((seen != np.arange(len(seen))).argmax())
+        raise UserError(
+            f"{path}: the labels of its pictures go up to {count - 1:,}, but none has class {gap:,}; "
+            "number the classes from 0 without gaps, or give fine_names"
+        )
+    if names is None:
+        return [str(number) for number in range(count)]
+    if names.ndim != 1 or len(names) < count or names.dtype.kind not in "USiu":
+        what = f"{names.dtype} of shape {names.shape}"
+        raise UserError(f"{path}: fine_names is {what} for classes 0 to {count - 1}; give a name for each")
+    return [printable(name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for name in names]
 
 
 def _array_set(images: np.ndarray, labels: np.ndarray, where: str) -> ImageSet:
@@ -464,14 +491,21 @@ def _array_set(images: np.ndarray, labels: np.ndarray, where: str) -> ImageSet:
         raise UserError(
             f"{where}: {images.shape[-1]} channels, shape {images.shape}; pictures have 3, in the last place, or 1"
         )
+    labels = _labels(labels, len(images), where)
+    pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+    return ImageSet(ArrayPictures(pixels), np.arange(len(labels)), labels)
+
+
+def _labels(labels: np.ndarray, count: int, where: str, classes: int = 2**63) -> np.ndarray:
+    """(N,) or (N, 1) whole numbers of so many classes -> (N,) int64"""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer) or labels.min(initial=0) < 0:
+    fits = labels.shape == (count,) and labels.dtype.kind in "iu"
+    if not fits or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
         raise UserError(
-            f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {len(images)} pictures; "
+            f"{where}: labels of shape {labels.shape} and type {labels.dtype} for {count} pictures; "
             "give each a number from 0"
         )
-    pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
-    return ImageSet(ArrayPictures(pixels), np.arange(len(labels)), labels.astype(np.int64))
+    return labels.astype(np.int64)
 
 
 # -- sets by name -----------------------------------------------------------------------------------------------------
@@ -502,15 +536,13 @@ def _torchvision(source: str, download: bool) -> _Found:
 
 
 def _torchvision_set(rows: Any, where: str) -> ImageSet:
-    labels = np.asarray(
-        next(getattr(rows, name) for name in ("targets", "labels", "_labels") if hasattr(rows, name))
-    ).astype(np.int64)
+    labels = np.asarray(next(getattr(rows, name) for name in ("targets", "labels", "_labels") if hasattr(rows, name)))
     pixels = np.asarray(rows.data) if hasattr(rows, "data") else None
     if pixels is None:
         return ImageSet(
             LazyPictures(len(labels), lambda i: rows[i][0], lambda i: f"{where}, picture {i}"),
             np.arange(len(labels)),
-            labels,
+            _labels(labels, len(labels), where),
         )
     return _array_set(
         pixels.transpose(0, 2, 3, 1) if pixels.ndim == 4 and pixels.shape[1] == 3 else pixels, labels, where
@@ -522,7 +554,8 @@ def _hugging_face(source: str) -> _Found:
     from datasets import ClassLabel, Image, load_dataset
 
     try:
-        splits = load_dataset(name, config or None)
+        rows = saved_rows(name)
+        splits = load_dataset(name, config or None) if rows is None else {"train": rows}
     except Exception as error:  # the library raises whatever it runs into: names, connections, files
         raise UserError(f"{source}: cannot be read ({one_line(error)}). Check the name and the connection.") from error
     split = split or "train"
@@ -537,13 +570,18 @@ def _hugging_face(source: str) -> _Found:
             f"this has {', '.join(features)}"
         )
     label = "label" if "label" in labels else labels[0]
+    names = [printable(name) for name in features[label].names]
 
     def part(rows: Any) -> ImageSet:
-        return ImageSet(
-            LazyPictures(len(rows), lambda i: rows[i][images[0]], lambda i: f"{source}, row {i}"),
-            np.arange(len(rows)),
-            np.asarray(rows[label]),
-        )
+        numbers = _labels(np.asarray(rows[label]), len(rows), f"{source}, {label}", len(names))
+        # not decoded by the library, which opens every kind of picture that Pillow knows
+        rows = rows.cast_column(images[0], Image(decode=False))
+
+        def read(number: int) -> Any:
+            picture = rows[number][images[0]]
+            return open_picture(picture["path"] if picture["bytes"] is None else picture["bytes"])
+
+        return ImageSet(LazyPictures(len(rows), read, lambda i: f"{source}, row {i}"), np.arange(len(rows)), numbers)
 
     held = next((key for key in VALID if key in splits and key != split), None)
-    return _Found(part(splits[split]), None if held is None else part(splits[held]), list(features[label].names))
+    return _Found(part(splits[split]), None if held is None else part(splits[held]), names)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import io
-import json
 import zlib
 from array import array
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
@@ -19,6 +16,7 @@ import numpy as np
 from horosphere.data.graph import Graph, repeats
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.foreign import LARGE, Unreadable, csv_rows, lines_of, opened, parse_json, printable, read_bytes, shown
 
 # "": the first line decides; " ": any white space
 DELIMITER = {".tsv": "\t", ".csv": ",", ".txt": "", ".edges": "", ".edgelist": " "}
@@ -42,11 +40,24 @@ CHILD_HEADERS = {
 }
 PARENT_HEADERS = {"parent", "parent_id", "target", "dst", "to", "id2", "node2", "hypernym", "ancestor"}
 
+WEIGHTS = ("weight", "value")  # what edges call their weights in the formats of networkx
+UNWEIGHTED = "and weights are not read. Pass --unweighted to drop them."
+# what to do about a file that cannot be read, by how the reason begins
+REMEDIES = {
+    "no such file": "Check the path",
+    "a directory": "Pass one file",
+    "a broken gzip": "Compress or download it again",
+    "nested": "Write it as an edge list (.tsv: child, parent)",
+    "": "Check the file and its permissions",
+}
+
 Row = tuple[int, str, str | None]  # line (0: unknown), child, parent (None: a node without an edge)
 
 
-def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False) -> Graph:
-    """The hierarchy in a file, or with directed=False the undirected graph. Without `unique`, no edge may repeat.
+def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False, unweighted: bool = False) -> Graph:
+    """The hierarchy in a file, or with directed=False the undirected graph.
+
+    Without `unique`, no edge may repeat. Without `unweighted`, none may have a weight: weights are not read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,40 +67,32 @@ def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False)
     """
     path = Path(path)
     try:
-        return _read(path, directed, unique)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Check the path.") from None
-    except UnicodeDecodeError:
-        raise UserError(_not_utf8(path)) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: a broken gzip file ({one_line(error)}). Compress or download it again.") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
+        return _read(path, directed, unique, unweighted)
+    except Unreadable as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise UserError(_not_utf8(path)) from None
+        how = next(how for start, how in REMEDIES.items() if str(error).startswith(start))
+        raise UserError(f"{path}: {error}. {how}.") from None
 
 
-def _read(path: Path, directed: bool, unique: bool) -> Graph:
-    if path.is_dir():
-        raise UserError(f"{path}: a directory. Pass one file.")
-    if not path.exists():
-        raise FileNotFoundError
+def _read(path: Path, directed: bool, unique: bool, unweighted: bool) -> Graph:
+    with opened(path):
+        pass  # there is a file
     kind = _kind(path)
     index: dict[str, int] = {}
     ends, lines = array("q"), array("q")
-    with _open(path) as file:
-        for line, child, parent in _rows(file, path, kind, directed):
-            child, parent = _clean(child), parent and _clean(parent)
-            if not child or parent == "":
-                raise UserError(
-                    f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none)."
-                )
-            if child == parent:
-                does = "is its own parent" if directed else "is linked to itself"
-                raise UserError(f'{_at(path, line)}: "{child}" {does}. Remove the {"line" if line else "edge"}.')
-            node = index.setdefault(child, len(index))
-            if parent is not None:
-                ends.append(node)
-                ends.append(index.setdefault(parent, len(index)))
-                lines.append(line)
+    for line, child, parent in _rows(path, kind, directed, unweighted):
+        child, parent = printable(child), parent and printable(parent)
+        if not child or parent == "":
+            raise UserError(f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none).")
+        if child == parent:
+            does = "is its own parent" if directed else "is linked to itself"
+            raise UserError(f'{_at(path, line)}: "{one_line(child)}" {does}. Remove the {"line" if line else "edge"}.')
+        node = index.setdefault(child, len(index))
+        if parent is not None:
+            ends.append(node)
+            ends.append(index.setdefault(parent, len(index)))
+            lines.append(line)
     if not lines:
         raise UserError(f"{path}: no edges. A graph needs at least one.")
     labels, edges = list(index), np.array(ends).reshape(-1, 2)
@@ -98,7 +101,7 @@ def _read(path: Path, directed: bool, unique: bool) -> Graph:
         edges = edges[earlier < 0]
     elif (earlier >= 0).any():
         again = int((earlier >= 0).argmax())
-        edge = (" -> " if directed else " - ").join(labels[i] for i in edges[again])
+        edge = (" -> " if directed else " - ").join(one_line(labels[i]) for i in edges[again])
         stands = (
             f"stands already in line {lines[earlier[again]]}. Remove it"
             if lines[again]
@@ -111,18 +114,24 @@ def _read(path: Path, directed: bool, unique: bool) -> Graph:
         raise UserError(f"{path}: {error}") from None
 
 
-def _rows(file: IO[bytes], path: Path, kind: str, directed: bool) -> Iterator[Row]:
-    if kind in (".graphml", ".gexf"):  # XML names its own encoding
-        return _networkx(file, path, kind, directed)
-    text = io.TextIOWrapper(file, encoding="utf-8-sig")
-    if kind == ".gml":
-        return _networkx(text, path, kind, directed)
+def _rows(path: Path, kind: str, directed: bool, unweighted: bool) -> Iterator[Row]:
     if kind == ".json":
-        return _json(text, path)
-    return _adjacency_list(text, path) if kind == ".adjlist" else _edge_list(text, path, DELIMITER[kind], directed)
+        yield from _json(path)
+        return
+    with opened(path) as file:
+        if kind in (".graphml", ".gexf"):  # XML names its own encoding
+            yield from _networkx(file, path, kind, directed, unweighted)
+            return
+        text = lines_of(io.TextIOWrapper(file, encoding="utf-8-sig"))
+        if kind == ".gml":
+            yield from _networkx(text, path, kind, directed, unweighted)
+        elif kind == ".adjlist":
+            yield from _adjacency_list(text, path)
+        else:
+            yield from _edge_list(text, path, DELIMITER[kind], directed, unweighted)
 
 
-def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Iterator[Row]:
+def _edge_list(text: Iterator[str], path: Path, delimiter: str, directed: bool, unweighted: bool) -> Iterator[Row]:
     lines: Iterator[str] = _lines(text, path, quotes=delimiter == ",")
     if not delimiter:
         head = []
@@ -153,22 +162,32 @@ def _edge_list(text: IO[str], path: Path, delimiter: str, directed: bool) -> Ite
                 raise UserError(
                     f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns."
                 )
+        if len(row) > 2 and not unweighted:
+            _refuse_weight(row[2], path, number)
         yield number, row[0], row[1]
 
 
-def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    # strict: otherwise an open quote swallows the rest of the file
-    rows = csv.reader(lines, strict=True, skipinitialspace=True)
+def _refuse_weight(rest: str, path: Path, line: int) -> None:
+    """What comes behind an edge may be words. A number is a weight, and so is what networkx writes of one."""
+    number = (rest.replace(",", " ").split() or [""])[0]
     try:
-        for row in rows:
-            yield rows.line_num, row
-    except csv.Error as error:
-        raise UserError(
-            f"{_at(path, rows.line_num)}: {error}. Close the quotes, and double those inside a cell."
-        ) from None
+        float(number)
+    except ValueError:
+        if name := next((name for name in WEIGHTS if f"'{name}':" in rest), None):
+            raise UserError(f"{path}: edges have a {name}, {UNWEIGHTED}") from None
+    else:
+        raise UserError(f"{_at(path, line)}: a third column with the number {one_line(number)}, {UNWEIGHTED}")
 
 
-def _adjacency_list(text: IO[str], path: Path) -> Iterator[Row]:
+def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    try:
+        # strict: otherwise an open quote swallows the rest of the file
+        yield from csv_rows(lines, strict=True, skipinitialspace=True)
+    except Unreadable as error:
+        raise UserError(f"{path} {error}. Close the quotes, and double those inside a cell.") from None
+
+
+def _adjacency_list(text: Iterator[str], path: Path) -> Iterator[Row]:
     for number, line in enumerate(_lines(text, path), 1):
         node, *others = line.partition("#")[0].split() or [""]
         if node:
@@ -177,7 +196,7 @@ def _adjacency_list(text: IO[str], path: Path) -> Iterator[Row]:
             yield number, node, other
 
 
-def _lines(text: IO[str], path: Path, quotes: bool = False) -> Iterator[str]:
+def _lines(text: Iterator[str], path: Path, quotes: bool = False) -> Iterator[str]:
     """The lines of a text. Comments become empty lines, so that line numbers hold.
 
     quotes: a line may begin with # inside open quotes, where it is no comment.
@@ -191,14 +210,8 @@ def _lines(text: IO[str], path: Path, quotes: bool = False) -> Iterator[str]:
         quoted ^= quotes and not comment and line.count('"') % 2 == 1
 
 
-def _json(text: IO[str], path: Path) -> Iterator[Row]:
+def _json(path: Path) -> Iterator[Row]:
     """{"name": "animal", "children": [...]}, or plain nesting {"animal": {"dog": null, "cat": ["tabby", "manx"]}}."""
-
-    def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(item := dict(pairs)) < len(pairs):
-            key = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-            raise UserError(f'{path}: the key "{_clean(key)}" stands twice in one object. Join the two.')
-        return item
 
     def below(value: Any, parent: str | None) -> Iterator[tuple[str, Any, str | None]]:
         for item in value if isinstance(value, list) else [] if value is None else [value]:
@@ -210,20 +223,15 @@ def _json(text: IO[str], path: Path) -> Iterator[Row]:
                 yield item["name"], item.get("children"), parent
             else:
                 wanted = 'an object with a "name"' if named else "an object, a list of labels, a label or null"
-                raise UserError(
-                    f"{path}: {one_line(json.dumps(item))} stands where {wanted} should. Write labels as strings."
-                )
+                raise UserError(f"{path}: {shown(item)} stands where {wanted} should. Write labels as strings.")
 
+    content = read_bytes(path, LARGE)
     try:
-        tree = json.load(text, object_pairs_hook=unrepeated)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path} line {error.lineno}, column {error.colno}: no valid JSON ({error.msg}). Correct it there."
-        ) from None
-    except RecursionError:
-        raise UserError(
-            f"{path}: nested too deeply for JSON. Write it as an edge list (.tsv: child, parent)."
-        ) from None
+        tree = parse_json(content)
+    except Unreadable as error:
+        if str(error).startswith("nested") or isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        raise UserError(f"{path}: no valid JSON ({error}). Correct it.") from None
     roots = tree if isinstance(tree, list) else [tree]
     named = any(
         isinstance(root, dict) and isinstance(root.get("name"), str) and isinstance(root.get("children"), list)
@@ -236,18 +244,23 @@ def _json(text: IO[str], path: Path) -> Iterator[Row]:
         stack.extend([*below(value, label)][::-1])
 
 
-def _networkx(file: IO[Any], path: Path, kind: str, directed: bool) -> Iterator[Row]:
+def _networkx(
+    file: IO[bytes] | Iterator[str], path: Path, kind: str, directed: bool, unweighted: bool
+) -> Iterator[Row]:
     require("graphs")
     import networkx as nx
 
     try:
         graph = nx.parse_gml(file, label=None) if kind == ".gml" else getattr(nx, f"read_{kind[1:]}")(file)
-    except (EOFError, OSError, zlib.error):
+    except (EOFError, OSError, UnicodeDecodeError, Unreadable, zlib.error):
         raise
     except Exception as error:  # its parsers raise whatever they run into
         raise UserError(f"{path}: no valid {kind[1:]} ({one_line(error)}). Correct it, or export it again.") from None
     if directed and not graph.is_directed():
         raise UserError(f"{path}: an undirected graph, not a hierarchy. Pass --graph to read it as one.")
+    weights = [name for *_, data in graph.edges(data=True) for name in WEIGHTS if _is_number(data.get(name))]
+    if weights and not unweighted:
+        raise UserError(f"{path}: edges have a {weights[0]}, {UNWEIGHTED}")
     name = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
     if "" in name.values() or len(set(name.values())) < len(name):
         name = {node: str(node) for node in graph}  # labels that do not tell the nodes apart: use ids
@@ -264,13 +277,13 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _not_utf8(path: Path) -> str:
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
+    with opened(path) as file:
+        for number, line in enumerate(lines_of(file), 1):
             if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
                 return f"{path}: UTF-16 text. Save it as UTF-8."
             try:
@@ -278,11 +291,6 @@ def _not_utf8(path: Path) -> str:
             except UnicodeDecodeError as error:
                 return f"{path} line {number}, byte {error.start + 1}: no UTF-8 text. Save the file as UTF-8."
     raise AssertionError("undecodable, yet every line decodes")
-
-
-def _clean(label: str) -> str:
-    label = label.strip()
-    return label if label.isprintable() else " ".join(label.split())  # a label stays on one line of a table or an error
 
 
 def _at(path: Path, line: int) -> str:

@@ -2,20 +2,21 @@
 
 import ast
 import codecs
-import gzip
 import hashlib
 import io
 import json
 import sys
 import sysconfig
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from horosphere.data.hub import dataset_name
+from horosphere.cache import file_digests
+from horosphere.data.hub import dataset_name, saved_rows
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, is_text, lines_of, opened, parse_json, read_bytes, shown
 
 PLAIN = (".txt", ".md")  # documents separated by a form feed
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
@@ -65,18 +66,31 @@ def documents(source: str, field: str = "text") -> Iterator[str]:
         raise UserError(f"{source} holds no text: give a source that has some")
 
 
-def fingerprint(source: str) -> str:
-    """What tells a source from others without reading it: its files' names, sizes and times, or a version or name.
+def fingerprint(source: str, memo: Path) -> str:
+    """What a source is known by: the content of its files in their order, or the name of a dataset elsewhere.
 
-    >>> len(fingerprint("python")), fingerprint("hf:a") == fingerprint("hf:b")
-    (64, False)
+    memo: a file that remembers digests, so that what did not change is not read again.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fingerprint("hf:a", Path(folder, "memo")) == fingerprint("hf:b", Path(folder, "memo"))
+    False
     """
     identity: Any = source
-    if source == "python":
-        identity = ["python", sys.version]
-    elif not source.startswith("hf:"):
-        stats = [(_name(path, source), path.stat()) for path in _files(source)]
-        identity = ["files", *((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)]
+    try:
+        if source == "python":
+            identity = ["python", sys.version]
+        elif not source.startswith("hf:"):
+            files = _files(source)
+            kinds = [(_kind(path), path.suffix.lower() == ".gz") for path in files]
+            identity = ["files", *zip(kinds, file_digests(files, memo), strict=True)]
+        elif (folder := Path(dataset_name(source)[0])).is_dir():  # names decide what is a part of which split
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            names = [path.relative_to(folder).as_posix() for path in files]
+            identity = [dataset_name(source)[1:], *zip(names, file_digests(files, memo), strict=True)]
+    except (OSError, Unreadable) as error:
+        how = "Check the files and their permissions."
+        raise UserError(f"{source}: cannot be read ({one_line(error)}). {how}") from None
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
@@ -121,13 +135,10 @@ def _files(source: str) -> list[Path]:
 
 def _documents_in(path: Path, field: str) -> Iterator[str]:
     try:
-        with path.open("rb") as stored:
-            file = cast(IO[bytes], gzip.GzipFile(fileobj=stored)) if path.suffix.lower() == ".gz" else stored
+        with opened(path) as file:
             yield from _plain(file, path) if _kind(path) in PLAIN else _json_lines(file, path, field)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: a broken gzip file ({one_line(error)}). Compress or download it again.") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}). Check the file and its permissions.") from None
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}. Check the file and its permissions, or make it again.") from None
 
 
 def _plain(file: IO[bytes], path: Path) -> Iterator[str]:
@@ -146,54 +157,48 @@ def _decoded(file: IO[bytes], path: Path) -> Iterator[str]:
     """Blocks of text, line ends as \\n, without the mark that some editors put first."""
     bytes_to_text = codecs.getincrementaldecoder("utf-8")()
     decoder = io.IncrementalNewlineDecoder(bytes_to_text, translate=True)
-    done = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else file.seek(0)
-    while True:
-        block = file.read(BLOCK)
+    first = file.read(len(codecs.BOM_UTF8))
+    done = len(first) if first == codecs.BOM_UTF8 else 0
+    for block in chain([] if done else [first], iter(lambda: file.read(BLOCK), b""), [b""]):
         start = done - len(bytes_to_text.getstate()[0])  # half a character may wait from the block before
         try:
             yield decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: no UTF-8 text at byte {start + error.start}. Save the file as UTF-8.") from None
         done += len(block)
-        if not block:
-            return
 
 
 def _json_lines(file: IO[bytes], path: Path, field: str) -> Iterator[str]:
     done = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(lines_of(file), 1):
         try:
             if line.strip():
-                yield _text_of(json.loads(line.decode("utf-8-sig")), field, f"{path} line {number}")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path} line {number}: no UTF-8 text at byte {done + error.start}. Save the file as UTF-8."
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{path} line {number}: no valid JSON ({one_line(error)}). Put one object on each line."
-            ) from None
+                yield _text_of(parse_json(line), field, f"{path} line {number}")
+        except Unreadable as error:
+            where, cause = f"{path} line {number}", error.__cause__
+            if isinstance(cause, UnicodeDecodeError):
+                raise UserError(
+                    f"{where}: no UTF-8 text at byte {done + cause.start}. Save the file as UTF-8."
+                ) from None
+            raise UserError(f"{where}: no valid JSON ({error}). Put one object on each line.") from None
         done += len(line)
 
 
 def _text_of(row: Any, field: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise UserError(f'{where}: {one_line(json.dumps(row))} is no object. Write {{"{field}": "the text"}}.')
+        raise UserError(f'{where}: {shown(row)} is no object. Write {{"{field}": "the text"}}.')
     if field not in row:
         there = ", ".join(map(str, row)) or "nothing"
         raise UserError(f'{where}: no field "{field}"; there is {one_line(there)}. Choose the one that holds the text.')
     text = row[field]
     if not isinstance(text, str):
         raise UserError(
-            f'{where}: the field "{field}" is {one_line(json.dumps(text, default=str))}, not text. '
-            "Choose a field of text, or remove the row."
+            f'{where}: the field "{field}" is {shown(text)}, not text. Choose a field of text, or remove the row.'
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not is_text(text):
         raise UserError(
             f'{where}: half a character (a lone surrogate such as "\\ud83d") in the text. Repair or remove the row.'
-        ) from None
+        )
     return text
 
 
@@ -213,7 +218,10 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
     from datasets import load_dataset
 
     try:
-        for number, row in enumerate(load_dataset(name, config or None, split=split or "train", streaming=True), 1):
+        rows = saved_rows(name)
+        if rows is None:
+            rows = load_dataset(name, config or None, split=split or "train", streaming=True)
+        for number, row in enumerate(rows, 1):
             yield _text_of(row, field, f"{source} row {number}")
     except UserError:
         raise
@@ -236,7 +244,7 @@ def _python() -> list[str]:
     texts = list(dict.fromkeys(topics[name].strip() for name in sorted(topics)))
     for path in sorted(library.rglob("*.py")):
         if NOT_DOCUMENTATION.isdisjoint(path.relative_to(library).parts):
-            new = dict.fromkeys(text for text in _docstrings(ast.parse(path.read_bytes())) if text not in seen)
+            new = dict.fromkeys(text for text in _docstrings(ast.parse(read_bytes(path))) if text not in seen)
             seen.update(new)
             texts.append("\n\n".join(new))
     return texts

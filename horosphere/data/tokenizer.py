@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.foreign import Unreadable, read_json, require_regular
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 END = "<|endoftext|>"  # id 0: begins every document, and so ends the one before; also pads
 SMALLEST = 257  # the 256 bytes, and END
 FILES = ("tokenizer.json", "tokenizer_config.json")  # what save_pretrained writes
+PROBE = "a word, and ☃"  # some fail only when they read what they do not know
+GAPS = 10**5  # numbers that no token has, beyond as many as there are tokens: a table of all is made
 UNLIMITED = 10**30  # tokens; how transformers says it too
 # GPT-4's: contractions; words with the mark or space before them; digits by three; marks; line ends; spaces
 SPLIT = (
@@ -82,17 +84,24 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
                 f"{folder}: no tokenizer (it has no {name}). Name a folder made by save_pretrained of a fast tokenizer."
             )
         try:
-            if not isinstance(json.loads((folder / name).read_bytes()), dict):
-                raise ValueError("it holds no JSON object")
-        except (ValueError, RecursionError) as error:
+            require_regular(folder)
+            read_json(folder / name, wide=True)  # transformers writes 10^30 for no limit
+        except Unreadable as error:
             raise _damaged(folder / name, error) from error
     require("language")
     from transformers import PreTrainedTokenizerFast
 
     try:
-        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the library raises bare Exceptions for what it cannot read
-        raise _damaged(folder / FILES[0], error) from error
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        numbers = sorted(tokenizer.get_vocab().values())
+        if not numbers or numbers[-1] > 2 * len(numbers) + GAPS:
+            raise ValueError(f"{len(numbers):,} tokens, numbered up to {numbers[-1] if numbers else 0:,}")
+        tokenizer.encode(PROBE)
+    except BaseException as error:  # the library raises bare Exceptions for what it cannot read, and panics of Rust
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise _damaged(folder / FILES[0], error) from error
+        raise
+    return tokenizer
 
 
 def _counted(texts: Iterable[str], progress: Callable[[int, str], None] | None) -> Iterator[str]:
@@ -104,10 +113,8 @@ def _counted(texts: Iterable[str], progress: Callable[[int, str], None] | None) 
             progress(characters // 10**6, "training the tokenizer")
 
 
-def _damaged(file: Path, error: Exception) -> UserError:
-    return UserError(
-        f"{file}: a damaged tokenizer ({' '.join(str(error).split())[:80]}). Save it again with save_pretrained."
-    )
+def _damaged(file: Path, error: BaseException) -> UserError:
+    return UserError(f"{file}: a damaged tokenizer ({one_line(error, 80)}). Save it again with save_pretrained.")
 
 
 def token_numbers(tokenizer: PreTrainedTokenizerFast) -> int:

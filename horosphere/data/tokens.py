@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,22 +18,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from horosphere.cache import made_once
 from horosphere.data.text import cut, documents, fingerprint
 from horosphere.data.tokenizer import FILES, load_tokenizer, token_numbers, train_tokenizer
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.files import new_folder
+from horosphere.foreign import Unreadable, map_numbers, read_bytes, read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 TOKENS, ABOUT = "tokens.bin", "tokens.json"
+COUNTS = ("tokens", "bos", "vocab_size", "text_bytes", "documents")  # what the second file says
 PIECE = 1 << 16  # characters of a piece; longer documents are encoded in pieces, in parallel and in little memory
 BATCH = 1 << 20  # characters handed to the threads together
 HELD_OUT = 50  # one document of so many is for validation
 SAMPLE = 50_000_000  # characters, at most, that train a tokenizer ...
 SAMPLED = 1_000_000_000  # ... spread evenly over the first so many of the corpus
 KNOWN_BY = 1 << 20  # tokens of a stream that its digest is made of
-LAYOUT = 1  # version of the cache; raise it with every change of what is written there
+DIGESTS = "digests/files.json"  # in the cache: of the files of sources
+LAYOUT = 2  # version of the cache; raise it with every change of what is written there
 
 Progress = Callable[[int, str], None]  # (megabytes of text so far, note)
 
@@ -73,16 +75,19 @@ class TokenFile:
         if not (folder / ABOUT).is_file():
             raise UserError(f"{folder}: no folder of tokens (it has no {ABOUT}). Make one with tokenise.")
         try:
-            about = json.loads((folder / ABOUT).read_bytes())
+            about = read_json(folder / ABOUT)
+            if about.keys() != set(COUNTS) or not all(type(n) is int and n >= 0 for n in about.values()):
+                raise Unreadable(f"{ABOUT} should have numbers of {', '.join(COUNTS)}")
             dtype = _dtype(about["vocab_size"])
+            if about["bos"] >= about["vocab_size"]:
+                raise Unreadable(f"bos is {about['bos']}, and there are {about['vocab_size']} tokens")
             size, expected = (folder / TOKENS).stat().st_size, about.pop("tokens") * dtype.itemsize
             if not size == expected > 0:
-                raise ValueError(f"{TOKENS} has {size} bytes instead of {expected}")
-            return TokenFile(np.memmap(folder / TOKENS, dtype, mode="r"), **about)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{folder}: damaged tokens ({' '.join(str(error).split())}). Delete the folder and make it again."
-            ) from error
+                raise Unreadable(f"{TOKENS} has {size} bytes instead of {expected}")
+            return TokenFile(map_numbers(folder / TOKENS, dtype), **about)
+        except (OSError, Unreadable) as error:
+            how = "Delete the folder and make it again."
+            raise UserError(f"{folder}: damaged tokens ({one_line(error)}). {how}") from error
 
 
 def tokenise(
@@ -140,7 +145,7 @@ class _Writer:
         self._flush()
         if not self.documents:
             raise UserError(f"{what}: no text for it. Give more.")
-        about = {name: getattr(self, name) for name in ("tokens", "bos", "vocab_size", "text_bytes", "documents")}
+        about = {name: getattr(self, name) for name in COUNTS}
         (self.folder / ABOUT).write_text(json.dumps(about, indent=2), encoding="utf-8")
 
     def _flush(self) -> None:
@@ -307,7 +312,7 @@ def prepare(
 
     tokenizer: a folder, or None to train one of vocab_size on the training text.
     valid: a source of its own, or None to hold out every 50th document. Where there are fewer than 50, the end of the
-    last one is held out, a 50th of the text. Processes may prepare the same corpus at once.
+    last one is held out, a 50th of the text. Of processes that want the same corpus one prepares it, the others wait.
 
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "text.txt").write_text("the cat and the dog\\n" * 100)
@@ -316,26 +321,32 @@ def prepare(
     (1960, 39)
     """
     chosen = load_tokenizer(tokenizer) if tokenizer else None
-    asked = (
-        [hashlib.sha256(Path(tokenizer, name).read_bytes()).hexdigest() for name in FILES] if tokenizer else vocab_size
-    )
-    identity = json.dumps([LAYOUT, fingerprint(source), asked, valid and fingerprint(valid), field])
-    entry = Path(cache) / hashlib.sha256(identity.encode()).hexdigest()[:32]
-    if not entry.is_dir():
-        with _shared_folder(entry) as folder:
-            used = chosen
-            if used is None:
-                used = train_tokenizer(
-                    _sample(text for part, text in _parts(source, valid, field) if part == "train"),
-                    vocab_size,
-                    progress,
-                )
-                used.save_pretrained(folder / "tokenizer")
-            writers = {"train": _Writer(folder / "train", used, progress), "valid": _Writer(folder / "valid", used)}
-            for part, text in _parts(source, valid, field):
-                writers[part].add(text)
-            for part, writer in writers.items():
-                writer.finish(f"{source}, {part}")
+    files = [read_bytes(Path(tokenizer, name)) for name in FILES] if tokenizer else []
+    asked = [hashlib.sha256(content).hexdigest() for content in files] or vocab_size
+
+    def known_by() -> str:
+        memo = Path(cache) / DIGESTS
+        identity = [LAYOUT, fingerprint(source, memo), asked, valid and fingerprint(valid, memo), field]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+    before = known_by()
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        used = chosen
+        if used is None:
+            texts = (text for part, text in _parts(source, valid, field) if part == "train")
+            used = train_tokenizer(_sample(texts), vocab_size, progress)
+            used.save_pretrained(folder / "tokenizer")
+        writers = {"train": _Writer(folder / "train", used, progress), "valid": _Writer(folder / "valid", used)}
+        for part, text in _parts(source, valid, field):
+            writers[part].add(text)
+        for part, writer in writers.items():
+            writer.finish(f"{source}, {part}")
+        if known_by() != before:
+            raise UserError(f"{source} changed while it was read; start again")
+
+    entry = made_once(Path(cache) / before, make)
     return Corpus(
         TokenFile.open(entry / "train"), TokenFile.open(entry / "valid"), chosen or load_tokenizer(entry / "tokenizer")
     )
@@ -352,15 +363,6 @@ def megabytes(source: str) -> int:
     """Of the files of a source; 0 where it is none."""
     path = Path(source)
     return sum(f.stat().st_size for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()) // 10**6
-
-
-def cache_folder() -> Path:
-    """$HOROSPHERE_CACHE, or ~/.cache/horosphere.
-
-    >>> cache_folder().is_absolute()
-    True
-    """
-    return Path(os.environ.get("HOROSPHERE_CACHE") or "~/.cache/horosphere").expanduser()
 
 
 def _parts(source: str, valid: str | None, field: str) -> Iterator[tuple[str, str]]:
@@ -409,27 +411,3 @@ def _sample(texts: Iterable[str]) -> Iterator[str]:
         if seen >= SAMPLED:
             break
     yield from kept
-
-
-@contextmanager
-def _shared_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill beside the target. When the block ends well it takes the target's place.
-
-    It vanishes where the block fails, or where another process was first.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise UserError(
-            f"{path.parent}: no folder to write to ({error.strerror}). Set HOROSPHERE_CACHE to one you may write to."
-        ) from error
-    with aside:
-        new = Path(aside.name, "new")
-        new.mkdir()
-        yield new
-        try:
-            new.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise

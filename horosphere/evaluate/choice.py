@@ -9,10 +9,7 @@ Prompts and metrics are those of lm-evaluation-harness, zero-shot. These things 
 - Standard errors are binomial, √(p(1-p)/n).
 """
 
-import gzip
-import json
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from horosphere.errors import UserError
 from horosphere.evaluate.perplexity import evaluating, log_probabilities
+from horosphere.foreign import Unreadable, is_text, lines_of, opened, parse_json
 from horosphere.progress import Update, progress
 
 
@@ -258,6 +256,7 @@ def question(row: dict[str, Any]) -> Item:
     query, choices, gold = _text(row, "query"), row.get("choices"), row.get("gold")
     if not isinstance(choices, list) or not all(isinstance(choice, str) and choice for choice in choices):
         raise ValueError('"choices" should be a list of texts')
+    _require_whole("".join(choices), "choices")
     if not 2 <= len(choices) <= len(ascii_uppercase):
         raise ValueError(f"{len(choices)} choices; there should be 2 to {len(ascii_uppercase)}")
     if not isinstance(gold, int) or isinstance(gold, bool) or not 0 <= gold < len(choices):
@@ -335,7 +334,14 @@ def winogrande(row: dict[str, Any]) -> Item:
 def _text(row: dict[str, Any], name: str) -> str:
     if not (isinstance(row.get(name), str) and row[name].strip()):
         raise ValueError(f'"{name}" should be a text')
-    return row[name]
+    return _require_whole(row[name], name)
+
+
+def _require_whole(text: str, name: str) -> str:
+    """JSON can spell half of a character, which no tokenizer reads."""
+    if not is_text(text):
+        raise ValueError(f'"{name}" has half a character (a lone surrogate)')
+    return text
 
 
 @dataclass(frozen=True)
@@ -437,28 +443,23 @@ def _find(name: str, path: Path) -> Path:
 def _read(path: Path, item: Callable[[dict[str, Any]], Item]) -> list[Item]:
     items = []
     number = 0
-    open_text = gzip.open if path.suffix == ".gz" else open
     try:
-        with open_text(path, "rt", encoding="utf-8-sig") as lines:
-            for line in lines:
-                number += 1
+        with opened(path) as file:
+            for number, line in enumerate(lines_of(file), 1):
                 if line.strip():
-                    items.append(item(_row(line)))
-    except UnicodeDecodeError:
-        raise UserError(f"{path} after line {number}: no UTF-8 text. Save the file as UTF-8.") from None
-    except ValueError as error:
-        raise UserError(f"{path} line {number}: {error}. Correct the line, or remove it.") from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file or folder. Check the path.") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise UserError(f"{path}: a broken gzip file. Compress or download it again.") from None
+                    items.append(_item(item, line, f"{path} line {number}"))
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}. Check the path, or make the file again.") from None
     if not items:
         raise UserError(f"{path}: no items. Give a file with one a line.")
     return items
 
 
-def _row(line: str) -> dict[str, Any]:
-    row = json.loads(line)
-    if not isinstance(row, dict):
-        raise ValueError("not a JSON object")
-    return row
+def _item(item: Callable[[dict[str, Any]], Item], line: bytes, where: str) -> Item:
+    try:
+        row = parse_json(line)
+        if not isinstance(row, dict):
+            raise ValueError("not a JSON object")
+        return item(row)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}. Correct the line, or remove it.") from None

@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import new_folder
+from horosphere.foreign import Unreadable, read_json, read_tensors
 from horosphere.models.towers import Towers, has_adapter
 from horosphere.settings import Size, build, check
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
+FOREIGN = "an adapter of other towers, or of another shape; give one saved for these"
 SPLIT = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))  # projections that have weights of their own
 
 
@@ -131,16 +133,10 @@ class Adapter:
             (new / CONFIG).write_text(json.dumps(asdict(self.how), indent=2) + "\n")
 
     def load(self, folder: str | Path) -> Adapter:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            given = load_file(Path(folder) / WEIGHTS)
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{folder}: no adapter ({one_line(error)}); check the path") from error
+        given = _weights(folder)
         own = {name: tuple(p.shape) for name, p in self.learned().items()}
         if {name: tuple(t.shape) for name, t in given.items()} != own:
-            raise UserError(f"{folder}: an adapter of other towers, or of another shape; give one saved for these")
+            raise UserError(f"{folder}: {FOREIGN}")
         if not all(t.isfinite().all() for t in given.values()):
             raise UserError(f"{folder}: the adapter has weights that are not finite; train it again")
         self._put(given)
@@ -164,16 +160,24 @@ def adapt(towers: Towers, how: Adaptation) -> Adapter:
 def load_adapter(towers: Towers, folder: str | Path) -> Adapter:
     """An adapter that was saved, on towers of the same kind."""
     try:
-        about = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
-        how = build(Adaptation, about, str(folder))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        how = build(Adaptation, read_json(Path(folder) / CONFIG), CONFIG)
+    except (Unreadable, UserError) as error:
         raise UserError(f"{folder}: no adapter ({one_line(error)}); check the path") from error
+    if how.method == "lora" and not any(how.rank in t.shape for t in _weights(folder).values()):
+        raise UserError(f"{folder}: {FOREIGN}")  # before matrices of that rank are made
     adapter = adapt(towers, how)
     try:
         return adapter.load(folder)
     except UserError:
         adapter.merge()  # it is nothing yet: the towers are as they were
         raise
+
+
+def _weights(folder: str | Path) -> dict[str, Tensor]:
+    try:
+        return read_tensors(Path(folder) / WEIGHTS)
+    except Unreadable as error:
+        raise UserError(f"{folder}: no adapter ({error}); check the path") from error
 
 
 # -- the towers' own weights ------------------------------------------------------------------------------------------

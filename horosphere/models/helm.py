@@ -253,8 +253,9 @@ class HelmModel(HelmPreTrainedModel):
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         ready = attention_mask is None and position_ids is None and past_key_values is None
+        seen = past_key_values.get_seq_length() if past_key_values is not None else 0
+        self._require_positions(x.shape[1], seen, attention_mask)
         if position_ids is None:
-            seen = past_key_values.get_seq_length() if past_key_values is not None else 0
             position_ids = (torch.arange(x.shape[1], device=x.device) + seen).unsqueeze(0)
         mask = None if ready else create_causal_mask(self.config, x, attention_mask, past_key_values, position_ids)
         if torch.is_autocast_enabled(x.device.type):
@@ -276,11 +277,19 @@ class HelmModel(HelmPreTrainedModel):
         out["balance"] = balance
         return out
 
+    def _require_positions(self, new: int, seen: int | Tensor, mask: Mask) -> None:
+        """Complain where a table of positions ends. By shapes alone: to look at positions would wait for the device.
+
+        A static cache has its length there. Then the mask says it, which has a place for each token.
+        """
+        told = mask.shape[1] if isinstance(mask, Tensor) and mask.dim() == 2 else 0
+        length, most = max(new + (seen if isinstance(seen, int) else 0), told), self.config.max_position_embeddings
+        if self.embed_positions is not None and length > most:
+            raise UserError(f"{length} tokens: this model learned {most} positions")
+
     def _positions(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Angles | None]:
         config = self.config
         if self.embed_positions is not None:
-            if x.shape[1] > config.max_position_embeddings:
-                raise UserError(f"{x.shape[1]} tokens: this model learned {config.max_position_embeddings} positions")
             return x + self.embed_positions(position_ids).to(x.dtype), None
         dtype = torch.promote_types(x.dtype, torch.float32)
         if config.attention == "latent":

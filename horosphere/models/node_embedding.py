@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
 from horosphere.files import write_whole
+from horosphere.foreign import read_tensors
 from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
 from horosphere.settings import Curvature, Size, check
@@ -135,13 +135,13 @@ def write_points(model: NodeEmbedding, file: Path) -> None:
 def read_points(model: NodeEmbedding, file: Path) -> None:
     """Into a model of as many points."""
     try:
-        tensors = load_file(file)
+        tensors = read_tensors(file)
         points = tensors.pop("points")
         if points.shape != model.points.shape:
             nodes, dim = model.points.shape
             raise ValueError(f"points {tuple(points.shape)} for {nodes} labels in {dim} dimensions")
         model.table.weight.data.copy_(points)
         model.manifold.load_state_dict({name.removeprefix("manifold."): t for name, t in tensors.items()})
-    except (OSError, LookupError, ValueError, RuntimeError, SafetensorError) as error:
+    except (LookupError, ValueError, RuntimeError) as error:
         how = "delete it to use the last checkpoint"
         raise UserError(f"{file}: damaged or foreign points ({one_line(error)}); {how}") from error

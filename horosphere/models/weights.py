@@ -3,20 +3,19 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
+from horosphere.foreign import MODEL, Unreadable, read_tensors
 from horosphere.geometry.manifold import manifolds_in
 
-WEIGHTS = "model.safetensors"
+WEIGHTS = MODEL
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
     try:
-        network.load_state_dict(load_file(file))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        network.load_state_dict(read_tensors(file))
+    except (Unreadable, RuntimeError) as error:
         how = "delete it to use the last checkpoint"
         raise UserError(f"{file}: damaged or foreign weights ({one_line(error)}); {how}") from error
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from horosphere.errors import UserError
+from horosphere.foreign import is_text
 from horosphere.nn import document_mask
 
 if TYPE_CHECKING:
@@ -37,8 +39,11 @@ def write(
 
     Further options are those of `generate`: a streamer, for example.
     """
+    if not is_text(prompt):
+        raise UserError("the prompt is no UTF-8 text: give one that is, or set the encoding of the terminal")
     device = next(model.parameters()).device
     words = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    _require_room(model, 1 + len(words), tokens)
     ids = torch.tensor([[model.config.bos_token_id, *words]], device=device)  # type: ignore[union-attr]
     choice = {"do_sample": False} if greedy else {"do_sample": True, "temperature": temperature, "top_k": top_k}
     with torch.no_grad(), hushed():
@@ -46,6 +51,18 @@ def write(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **choice, **options
         )
     return str(tokenizer.decode(out[0], skip_special_tokens=True))
+
+
+def _require_room(model: nn.Module, given: int, tokens: int) -> None:
+    """Learned positions end. The token that is written last needs none."""
+    config: Any = model.config
+    if getattr(config, "position", None) != "learned":
+        return
+    most = config.max_position_embeddings - given + 1
+    if tokens > most:
+        how = f"give --tokens {most} or fewer" if most > 0 else "give a shorter prompt"
+        what = f"a prompt of {given} tokens and {tokens} to write"
+        raise UserError(f"{what}: this model learned {config.max_position_embeddings} positions; {how}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import horosphere
 from horosphere.errors import UserError
 from horosphere.files import new_folder, require_new_file, require_new_folder, write_whole
+from horosphere.foreign import read_text
 from horosphere.plots.style import render
 from horosphere.tables import is_numeric
 
@@ -91,7 +92,7 @@ class Report:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(self.title)}</title>
-<style>{CSS.read_text(encoding="utf-8")}</style>
+<style>{read_text(CSS)}</style>
 </head>
 <body>
 <main>

@@ -76,6 +76,10 @@ def style() -> Iterator[None]:
 
 def render(figure: Figure, suffix: str = ".png", dpi: int = 160) -> bytes:
     """The picture as the bytes of a .png, .svg or .pdf file."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):  # names of files need not be text, and fonts draw nothing else
+        text.set_text(text.get_text().encode(errors="replace").decode())
     buffer = BytesIO()
     with style():
         figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=FORMATS[suffix])

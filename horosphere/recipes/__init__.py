@@ -3,6 +3,7 @@
 A recipe says which `task` it is for, and may build on another one, its `base`. `key=value` pairs go before it.
 """
 
+import os
 from collections.abc import Sequence, Set
 from copy import deepcopy
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 from horosphere.catalogue import models, plugins
 from horosphere.errors import UserError, choices, one_line
+from horosphere.foreign import Unreadable, is_text, read_yaml, shown
 from horosphere.settings import is_nothing
 
 FOLDER = Path(__file__).parent
-LARGEST = 10**6  # bytes of a recipe
 BASE = "base"  # the key that names the recipe a recipe builds on
 LENGTHS = {"steps", "epochs"}  # who gives one takes the other back
 
@@ -59,8 +60,8 @@ def _read(name: str, folder: Path, children: tuple[str, ...]) -> dict[str, Any]:
     base = recipe.pop(BASE, None)
     if base is None:
         return recipe
-    if not isinstance(base, str):
-        raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {base!r} is neither")
+    if not isinstance(base, str) or not is_text(base):
+        raise UserError(f"{where}: {BASE} names a recipe or a .yaml file, and {shown(base)} is neither")
     return _merged(_unless_asked(_read(base, folder, (*children, where)), recipe.keys()), recipe, where)
 
 
@@ -71,14 +72,12 @@ def _unless_asked(recipe: dict[str, Any], asked: Set[str]) -> dict[str, Any]:
 
 def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, str]:
     """What a recipe says, and where. A path ends in .yaml or .yml, and is meant beside the recipe that names it."""
-    import yaml  # type: ignore[import-untyped, unused-ignore]
-
     names = recipe_names(folder)
     if name.endswith((".yaml", ".yml")):
         path = Path(Path(children[-1]).parent if children else ".", name).resolve()
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path's own way complains of names that are too long
             where = children[-1] if children else name
-            raise UserError(f"{where}: there is no file {path}; known recipes are {', '.join(names)}")
+            raise UserError(f"{where}: there is no file {one_line(path, 300)}; known recipes are {', '.join(names)}")
     elif name in names:
         path = (folder / f"{name}.yaml").resolve()
     elif name in models():
@@ -86,29 +85,14 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
         how = f"give one and model={name}: {', '.join(fitting)}" if fitting else "write one"
         raise UserError(f"{name} is a model, not a recipe; {how}")
     else:
-        raise UserError(f"there is no recipe {name}; {choices(name, names, ', or give a .yaml file')}")
+        raise UserError(f"there is no recipe {one_line(name)}; {choices(name, names, ', or give a .yaml file')}")
     if not path.is_file():
         return next(plugin.recipes[name] for plugin in plugins() if name in plugin.recipes), name
-    if path.stat().st_size > LARGEST:
-        raise UserError(f"{path}: {path.stat().st_size:,} bytes are no recipe; give one of at most {LARGEST:,}")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _plain_loader())
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not YAML ({one_line(error)}); mend it") from error
+        content = read_yaml(path)
+    except Unreadable as error:
+        raise UserError(f"{path}: not YAML for a recipe ({error}); mend it") from error
     return {} if content is None else content, str(path)
-
-
-def _plain_loader() -> Any:
-    """YAML without aliases: nine lines of them can stand for a billion values."""
-    import yaml
-
-    class Plain(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError(f"it has an alias, *{self.peek_event().anchor}: write out what it stands for")
-            return super().compose_node(parent, index)
-
-    return Plain
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str, Any]:
@@ -117,7 +101,7 @@ def _merged(under: dict[str, Any], over: dict[str, Any], where: str) -> dict[str
     for key, value in over.items():
         old = under.get(key)
         if isinstance(old, dict) and not isinstance(value, dict) and not is_nothing(value):
-            example = f"{key}.{next(iter(old), 'name')}=…"
-            raise UserError(f"{where}: {key} is a section; set its parts, for example {example}")
+            example = one_line(f"{key}.{next(iter(old), 'name')}=…")
+            raise UserError(f"{where}: {one_line(key)} is a section; set its parts, for example {example}")
         merged[key] = _merged(old, value, where) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged

@@ -12,6 +12,7 @@ from horosphere.catalogue import Entrant
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
+from horosphere.foreign import read_json
 from horosphere.tables import table_lines
 
 RESULTS = "study.json"
@@ -182,9 +183,9 @@ def require_same_study(file: Path, asked: dict[str, Any], overwrite: bool) -> No
     if overwrite or not file.is_file():
         return
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))["asked"]
+        before = read_json(file)["asked"]
         same = all(asked.get(name) == what for name, what in before.items())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, AttributeError):
         same = False
     if not same:
         raise UserError(f"{file} is of another study: choose another --out, or pass --overwrite")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, printable, read_table, shown
 
 SURE = 0.95  # of every interval here
 FEW_SEEDS = 5  # below, a bootstrap over seeds is too narrow to trust
@@ -142,35 +142,31 @@ def read_losses(path: str | Path) -> Losses:
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Check the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}). Give a CSV file in UTF-8.") from None
-    reader = csv.DictReader(lines, skipinitialspace=True)
-    reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+        lines = read_table(path, skipinitialspace=True)
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}. Check the path, or give a CSV file in UTF-8.") from None
+    head = [name.strip() for name in lines[0][1]] if lines else []
     for column in ("family", "dataset", "m", "loss"):
-        if column not in reader.fieldnames:
+        if head.count(column) != 1:
             raise UserError(
-                f"{path}: no column {column} (it has {', '.join(reader.fieldnames) or 'none'}). "
+                f"{path}: {head.count(column) or 'no'} column {column} (it has {one_line(', '.join(head) or 'none')}). "
                 "Add it: family,dataset,m,loss."
             )
-    rows = [
-        ({name: (cell or "").strip() for name, cell in row.items() if isinstance(name, str)}, reader.line_num)
-        for row in reader
-    ]
+    rows = [(dict(zip(head, [printable(cell) for cell in cells], strict=False)), line) for line, cells in lines[1:]]
+    if long := [line for line, cells in lines[1:] if len(cells) > len(head)]:
+        raise UserError(f"{path} line {long[0]}: more cells than columns. Put what has a comma in quotes.")
     if not rows:
         raise UserError(f"{path}: no rows below the header. Give one a loss.")
     for row, line in rows:
-        for column in ("family", "dataset", *["model"] * ("model" in reader.fieldnames)):
-            if not row[column]:
+        for column in ("family", "dataset", *["model"] * ("model" in head)):
+            if not row.get(column):
                 raise UserError(f"{path} line {line}: column {column} is empty. Fill it in, or remove the line.")
     numbers = {
-        c: np.array([_positive(path, line, c, row[c]) for row, line in rows])
+        c: np.array([_positive(path, line, c, row.get(c, "")) for row, line in rows])
         for c in ("m", "loss", "N")
-        if c in reader.fieldnames
+        if c in head
     }
-    texts = {c: np.array([row[c] for row, _ in rows]) for c in ("family", "dataset", "model") if c in reader.fieldnames}
+    texts = {c: np.array([row[c] for row, _ in rows]) for c in ("family", "dataset", "model") if c in head}
     named = [f"{family} {m:g}" for family, m in zip(texts["family"], numbers["m"], strict=True)]
     model = texts.get("model", np.array(named))
     losses = Losses(texts["family"], texts["dataset"], numbers["m"], numbers["loss"], model, numbers.get("N"))
@@ -187,7 +183,7 @@ def _positive(path: Path, line: int, column: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UserError(f'{path} line {line}: column {column} is "{text}". Write a positive number.')
+        raise UserError(f"{path} line {line}: column {column} is {shown(text)}. Write a positive number.")
     return value
 
 

@@ -1,13 +1,13 @@
 """How often each feature is on: laws by name, scaled to a mean number of active features."""
 
-import csv
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, read_table, shown
 
 LAWS = "power:ALPHA, exponential:SCALE, linear, uniform, counts:FILE"
 NUMBERED: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
@@ -90,16 +90,15 @@ def _number(law: str, text: str) -> float:
 def _counts(path: Path, n: int) -> np.ndarray:
     """The n largest counts of a file: one a line, or the column `count` of a CSV."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"counts:{path}: cannot be read ({' '.join(str(error).split())})") from error
-    rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+        rows = read_table(path)
+    except Unreadable as error:
+        raise UserError(f"counts:{path}: cannot be read ({error}); give a file of counts, one a line") from error
     header = [cell.strip() for cell in rows[0][1]] if rows else []
     column = 0
     if "count" in header:
         column, rows = header.index("count"), rows[1:]
     elif len(header) > 1:
-        raise UserError(f"{path}: a table without a column `count`; it has {', '.join(header)}")
+        raise UserError(f"{path}: a table without a column `count`; it has {one_line(', '.join(header))}")
     if len(rows) < n:
         raise UserError(f"{path}: {len(rows)} counts for n = {n} features; lower n, or give a longer file")
     return np.sort([_count(path, number, row, column) for number, row in rows])[::-1][:n].copy()
@@ -112,5 +111,5 @@ def _count(path: Path, line: int, row: list[str], column: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise UserError(f'{path} line {line}: "{text}" is no count (a number that is not negative)')
+        raise UserError(f"{path} line {line}: {shown(text)} is no count (a number that is not negative)")
     return value

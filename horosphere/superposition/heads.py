@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.foreign import INDEX, MODEL, Unreadable, open_tensors, read_index, read_json, shown
 from horosphere.geometry import Euclidean
 from horosphere.runs import RUN, Run
 
@@ -38,7 +38,6 @@ PREFIXES = (
 HEADS = ("lm_head.weight", "embed_out.weight")
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 PROJECTIONS = ("project_out.weight",)  # of OPT: from the stream to narrower embeddings
-WEIGHTS = "model.safetensors"
 NUMBERS = 2**24  # of the matrix at once: 64 MB in fp32
 
 
@@ -84,7 +83,8 @@ def head(model: str | Path) -> Head:
     if tied and _ties(files.config):
         stored = files.find(EMBEDDINGS)
     if stored is None:
-        kind = ", ".join(files.config.get("architectures") or [str(files.config.get("model_type"))])
+        kinds = files.config.get("architectures") or [files.config.get("model_type")]
+        kind = one_line(", ".join(map(str, kinds)) if isinstance(kinds, list) else kinds)
         raise UserError(
             f"{model}: {kind} has no head that predicts tokens. Give a causal language model, saved with its head."
         )
@@ -98,6 +98,8 @@ def head(model: str | Path) -> Head:
         )
     tensor, note = stored, ""
     if (projection := files.find(PROJECTIONS)) is not None:
+        if files.shape(projection)[0] != dims:
+            raise UserError(f"{model}: {projection} has shape {files.shape(projection)}, for embeddings of {dims}")
         through = files.read(projection).float()
         weight, tensor = torch.cat([part.float() @ through for part in _parts(weight)]), f"{stored} · {projection}"
         dims = min(dims, through.shape[1])
@@ -189,7 +191,7 @@ def _open(model: str) -> _Files:
             return folder / name if (folder / name).is_file() else None
 
     if (about := fetch("config.json")) is not None:
-        return _Files(model, fetch, _json(about), _holder(model, fetch))
+        return _Files(model, fetch, _config(about), _holder(model, fetch))
     if model.startswith(HUB):
         raise UserError(f"{model}: no model (it has no config.json). Check the name.")
     return _run_under_way(folder, fetch)
@@ -229,31 +231,25 @@ def _run_under_way(folder: Path, fetch: Fetch) -> _Files:
 
 def _holder(model: str, fetch: Fetch) -> dict[str, str]:
     """Tensor -> name of its file. The index of a sharded model says it, without a look at the shards."""
-    if (single := fetch(WEIGHTS)) is not None:
-        return dict.fromkeys(_handle(single).keys(), WEIGHTS)
-    if (index := fetch(f"{WEIGHTS}.index.json")) is None:
+    if (single := fetch(MODEL)) is not None:
+        return dict.fromkeys(_handle(single).keys(), MODEL)
+    if (index := fetch(INDEX)) is None:
         raise UserError(
-            f"{model}: no {WEIGHTS}. "
+            f"{model}: no {MODEL}. "
             "Save it again with save_pretrained: a pytorch_model.bin may run code, and is never opened."
         )
-    files = _json(index).get("weight_map")
-    if not isinstance(files, dict) or not all(
-        isinstance(file, str) and Path(file).name == file for file in files.values()
-    ):
-        raise UserError(
-            f"{index}: a damaged index (no weight_map of tensors to files beside it). Save or fetch the model again."
-        )
-    return files
+    try:
+        return read_index(index)
+    except Unreadable as error:
+        raise UserError(f"{index}: a damaged index ({error}). Save or fetch the model again.") from error
 
 
 def _handle(file: Path) -> Any:
     """An open file. Its header is read, its tensors are not."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        return safe_open(file, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{file}: a damaged file ({one_line(error)}). Copy or fetch the model again.") from error
+        return open_tensors(file)
+    except Unreadable as error:
+        raise UserError(f"{file}: a damaged file ({error}). Copy or fetch the model again.") from error
 
 
 def _ties(config: dict[str, Any]) -> bool:
@@ -281,7 +277,8 @@ def _is_lorentz(config: dict[str, Any]) -> bool:
 
 def _setting(config: dict[str, Any], name: str) -> Any:
     """A setting of the text model. Models that also see or hear keep those apart."""
-    return config.get(name, (config.get("text_config") or {}).get(name))
+    text = config.get("text_config")
+    return config.get(name, text.get(name) if isinstance(text, dict) else None)
 
 
 def _vocabulary(files: _Files) -> int | None:
@@ -291,7 +288,10 @@ def _vocabulary(files: _Files) -> int | None:
         try:
             vocabulary = content["model"]["vocab"]
             ids = [len(vocabulary) - 1] if isinstance(vocabulary, list) else list(vocabulary.values())
-            return max(ids + [token["id"] for token in content.get("added_tokens", [])]) + 1
+            ids += [token["id"] for token in content.get("added_tokens") or []]
+            if not all(type(number) is int and number >= 0 for number in ids):
+                raise ValueError("tokens are numbered from 0")
+            return max(ids) + 1
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{file}: a damaged tokenizer ({one_line(error)}). Save it again with save_pretrained."
@@ -302,12 +302,19 @@ def _vocabulary(files: _Files) -> int | None:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_bytes())
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file}: a damaged file ({one_line(error)}). Save or fetch the model again.") from error
+        content: dict[str, Any] = read_json(file)
+    except Unreadable as error:
+        raise UserError(f"{file}: a damaged file ({error}). Save or fetch the model again.") from error
     return content
+
+
+def _config(file: Path) -> dict[str, Any]:
+    """Of its settings those that are asked for here are of their kinds."""
+    config = _json(file)
+    for name, kind in (("model_type", str), ("tie_word_embeddings", bool), ("geometry", str)):
+        if not isinstance(value := _setting(config, name), kind | None):
+            raise UserError(f"{file}: a damaged file ({name} is {shown(value)}). Save or fetch the model again.")
+    return config
 
 
 # -- how its rows share the space -------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from horosphere.files import locked, make_staged, settle, staged
+from horosphere.foreign import LARGE, read_json
 from horosphere.progress import progress
 from horosphere.study.executors import Executor
 from horosphere.study.jobs import Job, run_all
@@ -56,7 +56,7 @@ def sweep_in_parts(
 def _rows(folder: Path) -> Row:
     """Of a part, by their places in it; none where it has not begun."""
     file = folder / ABOUT
-    return dict(json.loads(file.read_text(encoding="utf-8"))["rows"]) if file.is_file() else {}
+    return dict(read_json(file, most=LARGE, infinite=True)["rows"]) if file.is_file() else {}
 
 
 class _done:

@@ -1,12 +1,11 @@
 """Published points to compare ours with, read off figures and tables. published/README.md says which."""
 
-import csv
-import json
 from pathlib import Path
 
 import numpy as np
 
 from horosphere.errors import UserError
+from horosphere.foreign import read_json, read_table
 
 FOLDER = Path(__file__).with_name("published")
 SMALL = "small_toy_fig3a_5b_6e_7a_7b.json"
@@ -27,10 +26,9 @@ def published(name: str) -> dict[str, np.ndarray]:
     """
     path = published_file(name)
     if path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            head, *rows = csv.reader(file)
+        head, *rows = [cells for _, cells in read_table(path)]
         return {column: _column(cells) for column, cells in zip(head, zip(*rows, strict=True), strict=True)}
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     figure = content[name] if path.name == SMALL else content
     return {series: np.array(points, np.float64) for series, points in figure.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
+from horosphere.foreign import Unreadable, read_table
 from horosphere.superposition.fits import PowerLaw, power_law
 from horosphere.superposition.frequencies import plain_law
 from horosphere.superposition.toy import BIASES, READOUTS
@@ -20,6 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 RESULTS = "results.csv"
 SETTING = ("n", "law", "density", "gamma", "bias", "readout")  # runs of a setting differ in width and seed only
 COUNTS = {"n": 1, "m": 1, "seed": 0}  # columns of whole numbers, and the least that makes sense
+MOST = 2**53  # of a count: what a float tells apart
 CHOICES = {"bias": BIASES, "readout": READOUTS}
 MADE_BY = "give what `horosphere superposition sweep` wrote"
 NEEDED = (*SETTING, "m", "seed", "loss", "phi_half")
@@ -31,11 +32,9 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
     for path in map(Path, paths):
         path = path / RESULTS if path.is_dir() else path
         try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                reader = csv.reader(file)
-                lines = [(reader.line_num, cells) for cells in reader if cells]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); {MADE_BY}") from None
+            lines = read_table(path)
+        except Unreadable as error:
+            raise UserError(f"{path}: cannot be read ({error}); {MADE_BY}") from None
         names = lines[0][1] if lines else []
         if missing := [name for name in NEEDED if name not in names]:
             raise UserError(f"{path}: no column {', '.join(missing)}; {MADE_BY}")
@@ -47,7 +46,8 @@ def read_results(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
                     raise UserError(f"{len(cells)} cells for {len(names)} columns")
                 rows.append({name: _value(name, text) for name, text in zip(names, cells, strict=True)})
             except UserError as error:
-                raise UserError(f"{path} line {line}: {error}; remove the line, or sweep again") from None
+                what = one_line(error, 300)
+                raise UserError(f"{path} line {line}: {what}; remove the line, or sweep again") from None
     return rows
 
 
@@ -67,7 +67,7 @@ def _value(name: str, text: str) -> Any:
     except ValueError:
         raise UserError(f'column {name} holds "{text}", which is no number') from None
     if name in COUNTS:
-        if not (math.isfinite(number) and number == int(number) >= COUNTS[name]):
+        if not (math.isfinite(number) and COUNTS[name] <= number == int(number) < MOST):
             raise UserError(f'column {name} holds "{text}", which is no whole number from {COUNTS[name]} on')
         return int(number)
     if name in SETTING and not math.isfinite(number):

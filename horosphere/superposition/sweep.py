@@ -34,6 +34,7 @@ from horosphere.files import (
     settle,
     write_whole,
 )
+from horosphere.foreign import LARGE, open_tensors, parse_json, read_json
 from horosphere.progress import Update, progress
 from horosphere.stopping import stop_asked
 from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented, welch
@@ -370,10 +371,10 @@ def finished(out: Path, grid: Row, resume: bool, overwrite: bool) -> dict[int, R
     """Rows of the runs that an earlier process finished; None where the sweep begins. Touches nothing."""
     if resume and (out / ABOUT).is_file():
         try:
-            about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
+            about = read_json(out / ABOUT, most=LARGE, infinite=True)
             before, rows = about["grid"], {int(index): dict(row) for index, row in about["rows"].items()}
             difference = "" if before == grid else _difference(before, grid)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"{out / ABOUT}: damaged ({one_line(error)}); start again with --overwrite") from error
         if difference:
             how = "give the same grid, or another --out"
@@ -409,26 +410,24 @@ def _difference(before: Row, grid: Row) -> str:
 
 def _checkpoint(out: Path, grid: Row) -> tuple[list[int], dict[str, Tensor], float]:
     """Runs that were under way, their state, and the seconds they took so far; nothing where there is no checkpoint."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     path = out / CHECKPOINT
     if not path.exists():
         return [], {}, 0.0
     try:
-        with safe_open(path, "pt") as file:
+        with open_tensors(path) as file:
             about = file.metadata() or {}
             if about["grid"] != mark_of(grid):
                 raise ValueError("it belongs to another grid")
             return (
-                json.loads(about["chunk"]),
+                parse_json(about["chunk"].encode()),
                 {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 (a handle, not a dict)
                 float(about["seconds"]),
             )
-    except (OSError, ValueError, LookupError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"{path}: a damaged checkpoint ({reason}); delete this file, and its runs start again"
-        ) from error
+    except (ValueError, LookupError, SafetensorError) as error:
+        how = "delete this file, and its runs start again"
+        raise UserError(f"{path}: a damaged checkpoint ({one_line(error)}); {how}") from error
 
 
 def write_rows(out: Path, grid: Row, rows: dict[int, Row], parquet: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
 from horosphere.data.tokenizer import load_tokenizer, special_tokens, token_numbers
 from horosphere.data.tokens import Corpus, Windows, packed_positions, text_tokens
@@ -86,7 +87,7 @@ class Language(Task[Corpus]):
 
     def open_data(self) -> Corpus:
         """The tokens, made at the first call."""
-        chosen, cache = (self.data, self.tokenizer, self.vocab, self.valid), streams.cache_folder()
+        chosen, cache = (self.data, self.tokenizer, self.vocab, self.valid), cache_folder()
         with progress("reading text, MB", streams.megabytes(self.data), self.quiet) as update:
             return streams.prepare(*chosen, cache, update, self.field)
 

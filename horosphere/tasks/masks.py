@@ -45,7 +45,7 @@ class Masks(Task[DenseData[Any]]):
         return {
             "pictures": {"train": len(data.train), "valid": len(data.valid)},
             "classes": len(data.classes),
-            "digest": digest(*data.classes),
+            "digest": digest(*data.classes, *(str(file) for part in (data.train, data.valid) for file in part.files)),
         }
 
     def ready(self, data: DenseData[Any]) -> None:

@@ -70,6 +70,7 @@ class Nodes(Task[NodeData]):
     model: str = "embedding"
     graph: bool = False  # an undirected graph: cycles are fine
     unique: bool = False  # drop repeated edges instead of refusing them
+    unweighted: bool = False  # drop the weights of edges instead of refusing them
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
     negatives: Size = 256  # random nodes that a step pushes away
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
@@ -84,10 +85,14 @@ class Nodes(Task[NodeData]):
         if self.data.startswith(BUILTIN):
             graph = builtin_graph(self.data)
         else:
-            graph = read_graph(self.data, directed=not self.graph, unique=self.unique)
+            dropped = {"unique": self.unique, "unweighted": self.unweighted}
+            graph = read_graph(self.data, directed=not self.graph, **dropped)
         if not len(graph.edges):
             raise UserError(f"{self.data}: the graph has no edges, so there is nothing to learn")
-        return NodeData(graph, graph.edges if graph.directed and self.on == "edges" else graph.relations())
+        try:
+            return NodeData(graph, graph.edges if graph.directed and self.on == "edges" else graph.relations())
+        except UserError as error:
+            raise UserError(f"{self.data}: {error}") from None
 
     def rows(self, data: NodeData) -> int:
         return len(data.subjects)

@@ -90,7 +90,9 @@ class Pictures(Task[ImageData]):
 
     def facts(self, data: ImageData) -> dict[str, Any]:
         sizes = {"train": len(data.train), "valid": len(data.valid)}
-        same = digest(*data.classes, data.train.labels.tobytes(), data.valid.labels.tobytes())
+        parts = (data.train, data.valid)
+        contents = [(part.pictures.identity(), part.numbers.tobytes(), part.labels.tobytes()) for part in parts]
+        same = digest(*data.classes, *(content for part in contents for content in part))
         return {"pictures": sizes, "classes": len(data.classes), "digest": same}
 
     def build(self, data: ImageData) -> Averaged:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
 from horosphere.files import PARTIAL, forget_partial, sync_folder, write_synced, writing
+from horosphere.foreign import Unreadable, open_tensors, read_json
 from horosphere.runs import checkpoints
 from horosphere.train.distributed import World, reshard, spread, whole
 
@@ -65,10 +66,10 @@ def forget(folder: Path, keep: int) -> None:
 def read_state(path: Path) -> dict[str, Any]:
     """state.json of a checkpoint, after a look at every byte of its files: what is damaged is named."""
     try:
-        state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state: dict[str, Any] = read_json(path / STATE, infinite=True)
         _require_sound(state)
         files = {path / name: (about["bytes"], about["sha256"]) for name, about in state["files"].items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _damaged(path / STATE, error) from error
     for file, (size, digest) in files.items():
         if not file.is_file():
@@ -96,7 +97,7 @@ def restore(
     into = model_tensors(model)
     owners = dict(model.named_parameters())
     state, layout = world.from_main(lambda: _checked(path, into, owners if optimizer is not None else None, recipe))
-    handles = {file: safe_open(path / file, framework="pt") for file, _, _ in layout.values()} if world.is_main else {}
+    handles = {file: open_tensors(path / file) for file, _, _ in layout.values()} if world.is_main else {}
 
     def value(name: str, like: Tensor) -> Tensor:
         file, dtype, shape = layout[name]
@@ -193,11 +194,11 @@ def _checked(
         if kind == "optimizer" and owners is None:
             continue
         try:
-            with safe_open(path / file, framework="pt") as tensors:
+            with open_tensors(path / file) as tensors:
                 for name in tensors.keys():  # noqa: SIM118 (a handle, not a dict)
                     t = tensors.get_tensor(name)
                     layout[f"{kind}:{name}"] = [file, str(t.dtype).removeprefix("torch."), list(t.shape)]
-        except (OSError, SafetensorError) as error:
+        except (Unreadable, SafetensorError) as error:
             raise _damaged(path / file, error) from error
     here = {f"model:{name}": (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in into.items()}
     there = {name: (dtype, shape) for name, (_, dtype, shape) in layout.items() if name.startswith("model:")}

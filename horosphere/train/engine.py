@@ -283,7 +283,7 @@ class _Loop:
         if self.done > self.saved:
             self._save()
         if self.saved:
-            said += f" The {self.saved:,} steps before it are saved: go on with --resume."
+            said = f"{said.removesuffix('.')}. The {self.saved:,} steps before it are saved: go on with --resume."
         raise UserError(said) from failure
 
     def report(self, done: int, stop: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from horosphere.runs import Run
 from horosphere.train import engine
+from tests.cli.command_line import cells
 from tests.cli.graph_commands import RING, SHORT, TREE
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
@@ -55,6 +56,7 @@ def test_embed_writes_a_folder_with_a_picture(run):
         ("tree.json", json.dumps({"animal": {"dog": ["poodle", "beagle"], "cat": ["tabby"], "bird": None}}), []),
         ("ring.csv", RING, ["--graph"]),
         ("twice.tsv", TREE + "n1\tn0\n", ["--unique"]),
+        ("weighted.edges", "a b 0.5\nc b 1\n", ["--unweighted"]),
         ("two.tsv", "a\tb\n", []),
         ("parts.tsv", "a\tb\nc\td\ne\td\n", []),
         ("tree.v2.tsv", TREE, []),
@@ -166,6 +168,19 @@ def test_measure_delta_of_a_graph_in_parts(run):
     Path("parts.tsv").write_text(TREE + "a\tb\n")
     _, out, _ = run("measure", "delta", "parts.tsv")
     assert rows(out)["nodes"] == "33  (94% of them in the largest connected part, the one measured)"
+
+
+def test_weights_are_dropped_only_where_that_is_asked_for(run, refused):
+    Path("weighted.edges").write_text("a b 0.5\nc b 1\nd b 1\ne b 2\n")
+    for words in (["measure", "delta"], ["embed"], ["compare"]):
+        assert "weighted.edges line 1: a third column with the number 0.5" in refused(*words, "weighted.edges")
+    code, out, _ = run("measure", "delta", "weighted.edges", "--unweighted")
+    assert (code, cells(out)["nodes"]) == (0, "5")
+
+
+def test_a_chain_too_long_for_its_closure_is_refused_with_the_way_on(refused):
+    Path("chain.tsv").write_text("".join(f"{i + 1}\t{i}\n" for i in range(20_000)))
+    assert "chain.tsv: its closure has 200,010,000 pairs" in refused("embed", "chain.tsv")
 
 
 def test_measure_delta_of_an_undirected_graph(run):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from horosphere.data import dense
 from horosphere.data.dense import IGNORED, Instances, open_instances, open_semantic
 from horosphere.errors import UserError
 from tests.data.shapes import drawn, save, write_coco, write_instances, write_semantic
@@ -18,7 +19,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "images"
 def refusal(work):
     with pytest.raises(UserError) as error:
         work()
-    assert "\n" not in str(error.value)
+    assert str(error.value).isprintable()
     return str(error.value)
 
 
@@ -193,6 +194,140 @@ def test_coco_pictures_of_another_size_and_masks_that_are_none(tmp_path):
     assert "one has COCO files and the other has none" in refusal(
         lambda: open_instances(root, write_instances(tmp_path / "own"))
     )
+
+
+NESTED = [[[[[[1]]]]]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"segmentation": {"size": [10**6, 10**6], "counts": [10**12]}},
+        {"segmentation": {"size": [20, 30], "counts": "ooooooooooooooooooooooooooooo"}},
+        {"segmentation": {"size": [20, 30], "counts": [-600, 1200]}},
+        {"segmentation": {"size": [30, 20], "counts": [600]}},
+        {"segmentation": {}, "bbox": [0, 0, 1e30, 1e30]},
+        {"segmentation": None, "bbox": [0, 0, -5, 5]},
+        {"segmentation": None, "bbox": [0, 0, 5]},
+        {"segmentation": None, "bbox": "0055"},
+        {"segmentation": None, "bbox": None},
+        {"segmentation": [[1e30, 0, 5, 0, 5, 5]]},
+        {"segmentation": [[10**400, 0, 5, 0, 5, 5]]},
+        {"segmentation": [[-5000, 0, 5, 0, 5, 5]]},
+        {"segmentation": [[1, 2, 3, 4]]},  # four numbers: COCO's library would take them for a box
+        {"segmentation": [[1, 2, 3, 4, 5, 6, 7]]},
+        {"segmentation": [[0, 0, 5, 0, 5, "5"]]},
+        {"segmentation": [[0, 0, 5, 0, 5, None]]},
+        {"segmentation": [[]]},
+        {"segmentation": [3, 4, 5, 6, 7, 8]},
+        {"segmentation": NESTED},
+        {"segmentation": "everything"},
+        {"segmentation": 3},
+        {"segmentation": [[0, 0, 100, 19] * 20_000]},  # an outline of millions of pixels
+        {"iscrowd": "no"},
+    ],
+    ids=repr,
+)
+def test_coco_annotations_that_would_crash_its_library_are_named(tmp_path, change):
+    pytest.importorskip("pycocotools")
+    root = write_coco(tmp_path)
+    file = tmp_path / "annotations" / "instances_train.json"
+    content = json.loads(file.read_text())
+    content["annotations"][0].update(change)
+    file.write_text(json.dumps(content))
+    told = refusal(lambda: open_instances(root).train.read(0))
+    assert "instances_train.json" in told
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("images", {"height": "20"}),
+        ("images", {"height": 20.5}),
+        ("images", {"height": 1e999}),
+        ("images", {"height": True}),
+        ("images", {"id": 1}),  # twice
+        ("images", {"id": None}),
+        ("images", {"file_name": "../train/0.png"}),
+        ("images", {"file_name": "/etc/passwd"}),
+        ("images", {"file_name": "nul\0"}),
+        ("images", {"file_name": 3}),
+        ("images", {"file_name": "9" * 5000}),
+        ("categories", {"id": 3}),  # twice
+        ("categories", {"id": 1e999}),
+        ("categories", {"name": ["a"]}),
+        ("annotations", {"category_id": [7]}),
+        ("annotations", {"category_id": 7.5}),
+        ("annotations", {"image_id": {"a": 1}}),
+    ],
+)
+def test_coco_numbers_and_names_of_another_kind_are_named(tmp_path, part, change):
+    pytest.importorskip("pycocotools")
+    root = write_coco(tmp_path)
+    file = tmp_path / "annotations" / "instances_train.json"
+    content = json.loads(file.read_text())
+    content[part][0].update(change)
+    file.write_text(json.dumps(content))
+    assert "instances_train.json: no COCO file" in refusal(lambda: open_instances(root))
+
+
+def test_more_masks_than_memory_holds_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("pycocotools")
+    monkeypatch.setattr(dense, "AT_ONCE", 1700)
+    root = write_coco(tmp_path / "coco")
+    assert "3 objects in 30 x 20 pixels" in refusal(lambda: open_instances(root).train.read(0))
+    assert "2 objects in 40 x 32 pixels" in refusal(
+        lambda: open_instances(write_instances(tmp_path / "own")).train.read(0)
+    )
+
+
+def write_mask(root, array):
+    from PIL import Image
+
+    for name in ("images", "masks"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for number in range(10):
+        Image.new("RGB", array.shape[::-1]).save(root / "images" / f"{number}.tif")
+        Image.fromarray(array).save(root / "masks" / f"{number}.tif")
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "complaint"),
+    [
+        (1.5, np.float32, "float32"),
+        (2.0, np.float32, "float32"),
+        (np.nan, np.float32, "float32"),
+        (-3, np.int32, "a pixel of class -3"),
+        (40_000, np.uint16, "classes go from 0 to 32766 at most"),
+        (10**9, np.int32, "classes go from 0 to 32766 at most"),
+    ],
+)
+def test_masks_that_hold_no_numbers_of_classes_are_named(tmp_path, number, kind, complaint):
+    array = np.zeros((4, 6), dtype=kind)
+    array[1, 2] = number
+    root = write_mask(tmp_path, array)
+    assert complaint in refusal(lambda: open_semantic(root).train.read(0))
+    if complaint != "classes go from 0 to 32766 at most":
+        assert complaint in refusal(lambda: open_instances(root).train.read(0))
+
+
+def test_high_numbers_may_be_ignored_and_are_not_wrapped(tmp_path):
+    array = np.zeros((4, 6), dtype=np.uint16)
+    array[1, 2], array[0, 0] = 65535, 300
+    root = write_mask(tmp_path, array)
+    data = open_semantic(root, ignore=65535)
+    assert (len(data.classes), data.train.read(0)[1].tolist()[1][2], data.train.read(0)[1].max()) == (301, IGNORED, 300)
+    assert "40,000 classes" in refusal(lambda: open_semantic(root, ignore=65535, classes=40_000))
+
+
+def test_names_of_classes_are_text(tmp_path):
+    root = write_semantic(tmp_path, 2, 1)
+    (tmp_path / "classes.txt").write_bytes(b"sky\n\xff\n")
+    assert "classes.txt" in refusal(lambda: open_semantic(root, ignore=9))
+    (tmp_path / "classes.txt").write_text("sky\x1b[2J\nb\nc\n")
+    assert open_semantic(root, ignore=9).classes == ["sky [2J", "b", "c"]
 
 
 def test_boxes_of_one_pixel_have_an_area():

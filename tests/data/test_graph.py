@@ -1,6 +1,7 @@
 """Graph against networkx, on random hierarchies and on WordNet."""
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import networkx as nx
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horosphere.data import Graph, read_graph
+from horosphere.data import graph as module
 from horosphere.errors import UserError
 
 TREES = Path(__file__).parents[3] / "shared" / "data" / "trees"
@@ -48,6 +50,42 @@ def test_closure_is_every_ancestor_in_order(graph):
     closure = graph.closure()
     assert closure.dtype == np.int64
     assert closure.tolist() == sorted(map(list, nx.transitive_closure_dag(as_networkx(graph)).edges()))
+
+
+def peak_of(work):
+    """Bytes in use at once, at most."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_closure_that_memory_cannot_hold_is_refused_before_it_is_made():
+    nodes = np.arange(100_000)
+    chain = hierarchy(len(nodes), np.stack([nodes[1:], nodes[:-1]], axis=1))
+
+    def ask():
+        with pytest.raises(UserError, match=r"has 4,999,950,000 pairs .* at most 100,000,000\..*--on edges"):
+            chain.closure()
+
+    assert peak_of(ask) < 50_000_000
+
+
+def test_a_closure_is_counted_while_it_is_made(monkeypatch):
+    """Each node lies below the one before it and below the root: one step from the root, with many ancestors."""
+    monkeypatch.setattr(module, "RELATIONS", 100_000)
+    rows = range(2, 5000)
+    shortcuts = hierarchy(5000, [(1, 0), *((i, i - 1) for i in rows), *((i, 0) for i in rows)])
+
+    def ask():
+        with pytest.raises(UserError, match=r"has more than 100,000 pairs .*--on edges"):
+            shortcuts.closure()
+
+    assert peak_of(ask) < 5_000_000
+    small = hierarchy(447, [(i, i - 1) for i in range(1, 447)])
+    assert len(small.closure()) == 99_681  # 446·447/2
 
 
 @quick
@@ -133,6 +171,13 @@ def test_an_undirected_graph_has_no_ancestors_but_may_have_cycles():
 
 def test_repr_is_short():
     assert repr(hierarchy(5000, [(0, 1)])) == "Graph(5000 nodes, 1 edges, directed)"
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", '["a", null]', "[", "", "null", "[NaN]", '{"a": 1}'])
+def test_labels_of_another_kind_are_named(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(UserError, match=r"labels\.json: a damaged file .*; embed the graph again"):
+        module.read_labels(tmp_path)
 
 
 @needs_trees

@@ -21,7 +21,7 @@ from horosphere.data.augment import (
     shifted_box,
     whole_box,
 )
-from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, resample
+from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, pictures_in, resample
 from horosphere.data.order import shuffled
 from horosphere.errors import UserError
 from horosphere.settings import check
@@ -170,8 +170,29 @@ def test_a_dataset_of_hugging_face_is_read_by_its_columns(monkeypatch):
     assert data.classes == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(data.valid.labels, labels)
     np.testing.assert_array_equal(stills(data.train).permute(0, 2, 3, 1), images)
+    unlabelled = datasets.Dataset.from_dict({"img": rows["img"], "fine": [-1] * 6}, features)
+    splits = datasets.DatasetDict(train=rows, test=unlabelled)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    assert "give each a number from 0" in refusal("hf:someone/set")
     assert "no split dev; there are train, test" in refusal("hf:someone/set::dev")
     assert "no name of a dataset" in refusal("hf:")
+
+
+def test_a_dataset_of_hugging_face_starts_no_program(monkeypatch, tmp_path):
+    """Its library would hand PostScript to Ghostscript."""
+    datasets = pytest.importorskip("datasets", reason="datasets of Hugging Face")
+
+    def started(*words, **how):
+        raise AssertionError("another program was started")
+
+    monkeypatch.setattr("subprocess.Popen", started)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["a"])})
+    pictures = [{"bytes": (tmp_path / "a.eps").read_bytes(), "path": None}] * 10
+    rows = datasets.Dataset.from_dict({"img": pictures, "label": [0] * 10}, features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(train=rows))
+    with pytest.raises(UserError, match="row 0: no readable picture"):
+        stills(open_images("hf:someone/set").train)
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -191,7 +212,12 @@ def broken(path, how):
 
 @pytest.mark.parametrize(
     ("how", "remedy"),
-    [("cut", "repair or remove it"), ("text", "repair or remove it"), ("RGBA", "4 channels"), ("LA", "2 channels")],
+    [
+        ("cut", "put a readable one in its place"),
+        ("text", "put a readable one in its place"),
+        ("RGBA", "4 channels"),
+        ("LA", "2 channels"),
+    ],
 )
 def test_a_broken_picture_is_named_when_it_is_read(tmp_path, how, remedy):
     folder, file = broken(tmp_path, how)
@@ -200,6 +226,35 @@ def test_a_broken_picture_is_named_when_it_is_read(tmp_path, how, remedy):
         stills(data.train)
     assert remedy in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PDF", "GIF", "ICO"])
+def test_what_is_no_picture_is_not_opened_whatever_its_name(tmp_path, kind, monkeypatch):
+    Image = pytest.importorskip("PIL.Image")
+
+    def started(*words, **how):
+        raise AssertionError("another program was started")
+
+    monkeypatch.setattr("subprocess.Popen", started)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.bin", format=kind)
+    (tmp_path / "a.bin").rename(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png: no readable picture"):
+        pictures_in([tmp_path / "a.png"]).digest(np.zeros(1, np.int64))
+
+
+def test_a_link_to_a_folder_around_it_is_named(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "set" / "cats").mkdir(parents=True)
+    (tmp_path / "set" / "cats" / "more").symlink_to(tmp_path / "set", target_is_directory=True)
+    with pytest.raises(UserError, match="more: a link to a folder around it; remove it"):
+        open_images(str(tmp_path / "set"))
+    (tmp_path / "set" / "cats" / "more").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    for number in range(10):
+        Image.new("RGB", (4, 4)).save(tmp_path / "elsewhere" / f"{number}.png")
+    (tmp_path / "set" / "cats").rmdir()
+    (tmp_path / "set" / "cats").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert len(open_images(str(tmp_path / "set")).train) == 9  # other links are followed
 
 
 def test_folders_that_are_no_classes_are_named(tmp_path):
@@ -226,7 +281,17 @@ def test_folders_that_are_no_classes_are_named(tmp_path):
         ({"train_labels": np.zeros(7, np.int64)}, "labels of shape"),
         ({"train_labels": np.zeros(48)}, "type float64"),
         ({"train_labels": np.full(48, -1)}, "a number from 0"),
+        ({"train_labels": np.zeros(48, bool)}, "type bool"),
+        ({"train_labels": np.full(48, 2**63, np.uint64)}, "a number from 0"),
+        ({"train_labels": np.zeros((2, 24), np.int64)}, "labels of shape"),
+        ({"train_labels": np.r_[np.zeros(24, int), np.full(24, 100_000)]}, "but none has class 4"),
+        ({"train_labels": np.full(48, 10**9)}, "without gaps, or give fine_names"),
         ({"fine_names": np.array(["a"])}, "a name for each"),
+        ({"fine_names": np.array("a")}, "a name for each"),
+        ({"fine_names": np.array([0.5, 1.5, 2.5, 3.5])}, "a name for each"),
+        ({"coarse_of_fine": np.array([0.0, 0.5, 1.0, 1.5])}, "groups of classes"),
+        ({"coarse_of_fine": np.array([0, 10**9, 1, 1])}, "groups of classes"),
+        ({"coarse_of_fine": np.array([True, False, True, False])}, "groups of classes"),
         ({"coarse_of_fine": np.array([0])}, "the group of each"),
         ({"test_labels": None}, "no test_labels"),
         ({"train_images": None}, "neither train_images nor x_train"),
@@ -240,6 +305,30 @@ def test_arrays_that_are_no_pictures_are_named(tmp_path, change, remedy):
     message = refusal(tmp_path / "x.npz")
     assert message.startswith(str(tmp_path / "x.npz"))
     assert remedy in message
+
+
+def test_classes_without_pictures_need_names(tmp_path):
+    names = np.array([f"class {i}" for i in range(9)])
+    file = write_npz(tmp_path / "x.npz", train_labels=np.r_[np.zeros(24, int), np.full(24, 8)], fine_names=names)
+    assert open_images(file).classes == names.tolist()
+    names[0] = "r\x1b[31m"
+    write_npz(file, fine_names=names)
+    assert open_images(file).classes[0] == "r [31m"
+    write_npz(file, fine_names=np.array([b"a", b"b", b"c", b"d"]))
+    assert open_images(file).classes == ["a", "b", "c", "d"]
+
+
+def test_arrays_that_claim_more_than_there_is_take_no_memory(tmp_path):
+    import tracemalloc
+    import zipfile
+
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000,), }\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("train_images.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    tracemalloc.start()
+    assert "claims 10,000,000,000,000 bytes, and 0 are there" in refusal(tmp_path / "x.npz")
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
 
 
 def test_a_damaged_npz_is_named(tmp_path):

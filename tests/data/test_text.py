@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import chain
@@ -228,33 +229,68 @@ def test_mistakes_with_hugging_face(monkeypatch):
 # -- fingerprints -----------------------------------------------------------------------------------------------------
 
 
-def test_a_fingerprint_follows_names_sizes_and_times(put, tmp_path):
+@pytest.fixture
+def known(tmp_path):
+    return lambda source: fingerprint(str(source), tmp_path / "memo.json")
+
+
+def test_a_fingerprint_follows_content_and_order(put, tmp_path, known):
     a, b = put("in/a.txt", "one"), put("in/b.txt", "two")
-    folder = str(tmp_path / "in")
-    seen = [
-        fingerprint(folder),
-        fingerprint(a),
-        fingerprint(b),
-        fingerprint("python"),
-        fingerprint("hf:x"),
-        fingerprint("hf:x:y"),
-    ]
-    assert seen[0] == fingerprint(folder)
-    Path(a).rename(tmp_path / "in" / "c.txt")
-    seen.append(fingerprint(folder))
-    put("in/b.txt", "longer")
-    seen.append(fingerprint(folder))
-    os.utime(b, ns=(1, 1))
-    seen.append(fingerprint(folder))
+    folder = tmp_path / "in"
+    seen = [known(folder), known(a), known(b), known("python"), known("hf:x"), known("hf:x:y")]
+    assert seen[0] == known(folder)
+    times = Path(b).stat()
+    put("in/b.txt", "ten")
+    os.utime(b, ns=(times.st_atime_ns, times.st_mtime_ns))
+    seen.append(known(folder))  # as long and as old as before
+    Path(a).rename(folder / "c.txt")
+    seen.append(known(folder))  # in another order
     put("in/d.txt", "new")
-    seen.append(fingerprint(folder))
+    seen.append(known(folder))
+    Path(folder / "d.txt").rename(folder / "d.jsonl")
+    seen.append(known(folder))  # read in another way
     assert len(set(seen)) == len(seen)
     put("in/other.py", "no text")
-    assert seen[-1] == fingerprint(folder)
-    (tmp_path / "in").rename(tmp_path / "moved")
-    assert seen[-1] == fingerprint(str(tmp_path / "moved"))
+    os.utime(b, ns=(1, 1))
+    Path(b).rename(folder / "bb.txt")  # the order is the same
+    assert seen[-1] == known(folder)
+    shutil.copytree(folder, tmp_path / "copy")
+    assert seen[-1] == known(tmp_path / "copy")
+    shutil.rmtree(folder)
     with pytest.raises(UserError, match="no such file"):
-        fingerprint(folder)
+        known(folder)
+
+
+def test_a_dataset_in_a_folder_is_known_by_its_content(tmp_path, monkeypatch, known):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    for name, rows in (("one", ["a", "b"]), ("two", ["a", "c"])):
+        datasets.Dataset.from_dict({"text": rows}).save_to_disk(tmp_path / name)
+        assert list(documents(f"hf:{tmp_path / name}")) == rows
+    first, second = known(f"hf:{tmp_path / 'one'}"), known(f"hf:{tmp_path / 'two'}")
+    assert first != second
+    (tmp_path / "one").rename(tmp_path / "three")
+    (tmp_path / "two").rename(tmp_path / "one")
+    assert known(f"hf:{tmp_path / 'three'}") == first
+    assert known(f"hf:{tmp_path / 'one'}") == second
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path, known):
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    for name in ("pipe.txt", "zero.txt"):
+        assert "no regular file (a pipe or a device)" in refusal(str(tmp_path / name))
+        with pytest.raises(UserError, match="no regular file"):
+            known(tmp_path / name)
+
+
+def test_names_need_not_be_text(tmp_path, known):
+    """Names of files are bytes; those that are no UTF-8 are names too."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"\xff"))
+    folder.mkdir()
+    Path(os.fsdecode(os.fsencode(folder) + b"/a\xfe.txt")).write_text("once")
+    assert list(documents(str(folder))) == ["once"]
+    assert len(known(folder)) == 64
 
 
 def test_reading_text_is_light():

@@ -121,6 +121,32 @@ def test_a_damaged_folder_is_named(tokenizer, tmp_path, name, damage):
     assert "save_pretrained" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"type": "BPE", "vocab": {"a": 10**9}, "merges": []},
+        {"type": "BPE", "vocab": {}, "merges": []},
+        {"type": "BPE", "vocab": {"a": -1}, "merges": []},
+        {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]},
+        {"type": "BPE", "vocab": {"a": "x"}, "merges": []},
+        {"type": "BPE", "vocab": [], "merges": 3},
+        {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"},
+        {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 7},
+        {"type": "none"},
+        None,
+    ],
+    ids=str,
+)
+def test_vocabularies_that_are_none_are_named(tokenizer, tmp_path, model):
+    tokenizer.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / FILES[0]).read_text()) | {"model": model, "added_tokens": []}
+    (tmp_path / FILES[0]).write_text(json.dumps(content))
+    (tmp_path / FILES[1]).write_text("{}")
+    with pytest.raises(UserError, match="a damaged tokenizer") as error:
+        load_tokenizer(tmp_path)
+    assert str(error.value).isprintable()
+
+
 def test_no_code_that_comes_with_a_tokenizer_is_run(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     config = json.loads((tmp_path / FILES[1]).read_text())

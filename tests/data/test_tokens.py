@@ -3,6 +3,9 @@
 import gzip
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,7 +20,6 @@ from horosphere.data.tokenizer import train_tokenizer
 from horosphere.data.tokens import (
     TokenFile,
     Windows,
-    cache_folder,
     document_positions,
     prepare,
     tokenise,
@@ -40,6 +42,11 @@ def tokenizer():
 
 def stream(numbers, bos=0) -> TokenFile:
     return TokenFile(np.asarray(numbers, dtype=np.uint16), bos, 1 << 16, len(numbers), 1)
+
+
+def entries(cache):
+    """All that lies in a cache, but for digests of files that are older than two seconds."""
+    return sorted(path.name for path in cache.iterdir() if path.name != "digests")
 
 
 def everything(folder):
@@ -148,6 +155,17 @@ def test_a_damaged_folder_is_refused(tokenizer, tmp_path, damage):
     with pytest.raises(UserError, match="no folder of tokens" if damage == "no about" else "damaged tokens") as error:
         TokenFile.open(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["tokens", "bos", "vocab_size", "text_bytes", "documents"])
+@pytest.mark.parametrize("value", ['"8"', "1.5", "true", "null", "[]", "-1", "NaN", "1e999", "9" * 30, "9" * 5000])
+def test_counts_of_another_kind_are_refused(tmp_path, name, value):
+    np.arange(4, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    about = dict.fromkeys(["tokens", "bos", "vocab_size", "text_bytes", "documents"], 4) | {"bos": 0}
+    (tmp_path / "tokens.json").write_text(json.dumps(about | {name: "?"}).replace('"?"', value))
+    with pytest.raises(UserError, match="damaged tokens") as error:
+        TokenFile.open(tmp_path)
+    assert str(error.value).isprintable()
 
 
 @pytest.mark.skipif(not BOOKS.is_file(), reason=f"no books at {BOOKS}")
@@ -293,7 +311,7 @@ def test_of_one_document_the_end_is_held_out(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UserError, match=r"a\.txt, train: no text for it"):
         prepare(str(tmp_path / "a.txt"), None, 300, None, tmp_path / "cache")
-    assert everything(tmp_path / "cache") == []
+    assert entries(tmp_path / "cache") == []
 
 
 def test_validation_text_of_its_own(source, tmp_path):
@@ -314,7 +332,7 @@ def test_a_corpus_is_made_once_for_each_question(source, tmp_path, tokenizer, mo
         (str(tmp_path / "tokenizer"), 300, None),
     ]
     made = [prepare(source, *question, cache) for question in questions]
-    assert len(list(cache.iterdir())) == 4
+    assert len(entries(cache)) == 4
     assert [corpus.train.vocab_size for corpus in made] == [300, 290, 300, 300]
     monkeypatch.setattr(module, "_parts", None)  # nothing is read again
     for question, corpus in zip(questions, made, strict=True):
@@ -337,7 +355,7 @@ def test_a_failure_leaves_the_cache_as_it_was(source, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             prepare(source, *question, None, tmp_path / "cache")
-    assert everything(tmp_path / "cache") == []
+    assert entries(tmp_path / "cache") == []
 
 
 def test_ctrl_c_leaves_the_cache_as_it_was(source, tmp_path):
@@ -346,7 +364,7 @@ def test_ctrl_c_leaves_the_cache_as_it_was(source, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         prepare(source, None, 300, None, tmp_path / "cache", progress=stop)
-    assert everything(tmp_path / "cache") == []
+    assert entries(tmp_path / "cache") == []
 
 
 def test_a_cache_that_cannot_be_written(source, tmp_path):
@@ -374,16 +392,62 @@ def test_processes_may_prepare_at_once(source, tmp_path):
     for process in processes:
         process.join(timeout=60)
     assert len(corpora) == 1
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert len(entries(tmp_path / "cache")) == 1
 
 
-def test_the_loser_of_a_race_takes_what_is_there(tmp_path):
-    with module._shared_folder(tmp_path / "entry") as late:
-        (late / "a").write_text("late")
-        with module._shared_folder(tmp_path / "entry") as early:
-            (early / "a").write_text("early")
-    assert (tmp_path / "entry" / "a").read_text() == "early"
-    assert everything(tmp_path) == ["entry", "entry/a"]
+def test_another_text_of_the_same_name_size_and_time_is_another_text(tmp_path):
+    for folder, word in (("a", "the cat "), ("b", "the dog ")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "text.txt").write_text(word * 200)
+        os.utime(tmp_path / folder / "text.txt", ns=(1, 1))
+    first, second, again = (prepare(str(tmp_path / name), None, 260, None, tmp_path / "cache") for name in "aba")
+    assert first.tokenizer.decode(first.train.tokens[1:3]) != second.tokenizer.decode(second.train.tokens[1:3])
+    np.testing.assert_array_equal(first.train.tokens, again.train.tokens)
+
+
+def test_a_text_that_changes_while_it_is_read_is_not_kept(source, tmp_path):
+    def change(done, note):
+        with open(source, "a") as file:
+            file.write(json.dumps({"text": "more"}) + "\n")
+
+    with pytest.raises(UserError, match="changed while it was read; start again"):
+        prepare(source, None, 300, None, tmp_path / "cache", progress=change)
+    assert entries(tmp_path / "cache") == []
+
+
+PREPARE = """
+import sys, time
+from pathlib import Path
+from horosphere.data import tokens
+from horosphere.data.tokens import prepare
+
+def progress(done, note):
+    print("making", flush=True)
+    time.sleep(float(sys.argv[3]))
+
+print(len(prepare(sys.argv[1], None, 300, None, Path(sys.argv[2]), progress).train), flush=True)
+"""
+
+
+def preparing(source, cache, seconds):
+    command = [sys.executable, "-c", PREPARE, source, str(cache), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_process_leaves_nothing_and_of_two_one_prepares(source, tmp_path):
+    cache = tmp_path / "cache"
+    killed = preparing(source, cache, 60)
+    assert killed.stdout.readline() == "making\n"
+    killed.kill()
+    killed.communicate(timeout=20)
+    assert len(entries(cache)) == 2  # half of an entry, and its lock
+    two = [preparing(source, cache, 0) for _ in range(2)]
+    said = sorted(process.communicate(timeout=120)[0].split() for process in two)
+    assert [process.returncode for process in two] == [0, 0]
+    assert "making" not in said[0]
+    assert said[1][0] == "making"
+    assert said[0][-1] == said[1][-1]
+    assert [len(name) for name in entries(cache)] == [32]
 
 
 def test_the_sample_is_spread_evenly(monkeypatch):
@@ -397,11 +461,3 @@ def test_the_sample_is_spread_evenly(monkeypatch):
     assert kept[-1] > 1000 - 2 * (kept[1] - kept[0])
     monkeypatch.setattr(module, "SAMPLED", 900)
     assert max(int(text) for text in module._sample(texts)) < 300
-
-
-def test_the_cache_has_a_place(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOROSPHERE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("HOROSPHERE_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "horosphere"

@@ -1,12 +1,13 @@
 """Trees of classes: distances along edges, mistakes weighed by them, and points beside their parents'."""
 
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from horosphere.data.classes import ClassTree
+from horosphere.data.classes import ClassTree, read_classes
 from horosphere.data.graph import Graph
 from horosphere.errors import UserError
 from horosphere.evaluate.classification import hierarchy_scores
@@ -114,3 +115,36 @@ def test_wrong_shapes_are_refused():
         hierarchy_scores(torch.tensor([5]), torch.tensor([0]), TWO)
     with pytest.raises(UserError, match="one for each class"):
         class_distances(torch.randn(4, 2), TWO)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "[]",
+        "",
+        '{"classes": 3, "parents": null}',
+        '{"classes": [1, 2], "parents": null}',
+        '{"classes": ["a", "b"], "parents": {}}',
+        '{"classes": ["a", "b"], "parents": [2, 2, "x"]}',
+        '{"classes": ["a", "b"], "parents": [2, 2, 0.5]}',
+        '{"classes": ["a", "b"], "parents": [2, 2, [1]]}',
+        '{"classes": ["a", "b"], "parents": [2, 2, 99999999999999999999999]}',
+        '{"classes": ["a", "b"], "parents": [2, 2, 2]}',
+        '{"classes": ["a", "b"], "parents": []}',
+        '{"classes": [], "parents": [-1]}',
+    ],
+)
+def test_classes_of_another_kind_are_named(tmp_path, content):
+    (tmp_path / "classes.json").write_text(content)
+    with pytest.raises(UserError, match=r"classes\.json: a damaged file .*; train the model again") as error:
+        read_classes(tmp_path)
+    assert str(error.value).isprintable()
+
+
+def test_a_long_chain_of_groups_is_walked_in_time():
+    nodes = 200_000
+    tree = ClassTree(np.r_[np.arange(1, nodes), -1], 1)
+    start = time.process_time()
+    assert tree.depth[0] == nodes - 1
+    assert time.process_time() - start < 2

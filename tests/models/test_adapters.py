@@ -1,5 +1,7 @@
 """Every way to adapt towers has the same verbs, begins as nothing, and merges into what it was unmerged."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -89,6 +91,30 @@ def test_the_image_side_alone(method):
     after = answers(towers)
     assert_close(after[: len(TEXTS)], before[: len(TEXTS)], rtol=1e-4, atol=1e-5)
     assert not torch.allclose(after[len(TEXTS) :], before[len(TEXTS) :], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": 10**12},
+        {"rank": "many"},
+        {"rank": None},
+        {"method": "\x1b[2J"},
+        {"method": ["lora"]},
+        {"colour\x1b": 1},
+        {"block": 1.5},
+        {"shared": "perhaps"},
+    ],
+    ids=str,
+)
+def test_adapters_of_another_kind_are_named(tmp_path, change):
+    pytest.importorskip("peft")
+    adapt(CLIPS["transformers"](), Adaptation("lora", rank=2)).save(tmp_path / "a")
+    about = json.loads((tmp_path / "a" / "adapter.json").read_text())
+    (tmp_path / "a" / "adapter.json").write_text(json.dumps({**about, **change}))
+    with pytest.raises(UserError) as error:
+        load_adapter(CLIPS["transformers"](), tmp_path / "a")
+    assert str(error.value).isprintable()
 
 
 def test_a_second_adapter_and_a_foreign_one_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
-from horosphere.plots.style import log_axis, new_figure, overlaid, spans_orders, style
+from horosphere.plots.style import log_axis, new_figure, overlaid, render, spans_orders, style
 
 PLAIN = re.compile(r"\d+(\.\d+)?[kMB]?")
 
@@ -39,6 +39,14 @@ def test_ticks_are_plain_numbers(low, high, which):
 
 def test_ticks_are_at_round_numbers():
     assert list(ticks(1.2, 61.0).values()) == ["1", "2", "5", "10", "20", "50"]
+
+
+def test_a_name_that_is_no_text_is_drawn():
+    with style():
+        figure, axes = new_figure(2)
+        axes.set_title("t\udcff.tsv: größer")
+    assert render(figure).startswith(b"\x89PNG")
+    assert axes.get_title() == "t?.tsv: größer"
 
 
 def test_many_decades_do_not_crowd():

@@ -331,6 +331,48 @@ def test_a_broken_picture_stops_the_run_in_one_line(tmp_path):
         run_tiny(small(folder), tmp_path / "run")
 
 
+def test_a_picture_that_breaks_costs_no_step_and_can_be_replaced(tmp_path):
+    """The run goes on as if the picture had been sound from the beginning: no step before it has seen it."""
+    folder = Path(write_folder(tmp_path / "set", ("a", "b"), each=20))
+    how = ("model=resnet18", *(s for s in PICTURES if "=" in s and s.split("=")[0] in ("size", "batch", "lr", "ema")))
+    recipe = Recipe.read("hcformer-nano-32", [f"data={folder}", *how, "steps=4", "save_every=4", "mixup=0", "cutmix=0"])
+    run_tiny(recipe, tmp_path / "straight")
+    task = replace(recipe.task)
+    task.engine = recipe.engine
+    data = task.open_data()
+    seen = [set(task.drawn(step, range(8), len(data.train)).tolist()) for step in range(4)]
+    number = next(iter(seen[2] - seen[0] - seen[1]))  # is read in the third step first
+    file = data.train.pictures.name(int(data.train.numbers[number]))
+    whole = Path(file).read_bytes()
+    Path(file).write_bytes(whole[:50])
+    with pytest.raises(
+        UserError, match="under the same name The 2 steps before it are saved: go on with --resume"
+    ) as error:
+        run_tiny(recipe, tmp_path / "run")
+    assert str(error.value).startswith(file)
+    Path(file).write_bytes(whole)
+    run_tiny(recipe, tmp_path / "run", resume=True)
+    ours, theirs = tensors(tmp_path / "run"), tensors(tmp_path / "straight")
+    assert all(torch.equal(ours[name], t) for name, t in theirs.items())
+
+
+def test_other_pictures_are_other_data(tmp_path):
+    """Of arrays the pixels count, of folders the names of files."""
+    write_npz(tmp_path / "set.npz")
+    write_folder(tmp_path / "set", ("a", "b"), each=20)
+    recipes = {kind: small(tmp_path / kind, "steps=2", "save_every=1") for kind in ("set.npz", "set")}
+    for kind, recipe in recipes.items():
+        run_tiny(recipe, tmp_path / f"run-{kind}")
+        run_tiny(recipe, tmp_path / f"run-{kind}", resume=True)
+    (tmp_path / "set/a/0.png").rename(tmp_path / "set/a/00.png")
+    arrays = dict(np.load(tmp_path / "set.npz"))
+    arrays["train_images"][5, 3, 2] += 1
+    np.savez(tmp_path / "set.npz", **arrays)
+    for kind, recipe in recipes.items():
+        with pytest.raises(UserError, match="the data have changed since it was begun"):
+            run_tiny(recipe, tmp_path / f"run-{kind}", resume=True)
+
+
 @pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
 def test_two_processes_train_what_one_does(data, tmp_path):
     run_tiny(small(data, "drop_path=0"), tmp_path / "one")

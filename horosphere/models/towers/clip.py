@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ from torch import Tensor, nn
 from horosphere.data.augment import Channels
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.foreign import Unreadable, open_tensors, read_json
+from horosphere.models.pretrained import files_in, files_of_hub, require_plain
 from horosphere.models.towers.base import Towers, tokenized
 from horosphere.models.towers.space import SpaceConfig
 from horosphere.models.writing import hushed
@@ -131,7 +131,7 @@ class OpenClip(Clip):
 def huggingface_clip(source: str) -> HuggingFaceClip:
     """A folder, or "hf:NAME" of the hub, which is then fetched."""
     require("language")
-    from transformers import AutoTokenizer, CLIPModel
+    from transformers import AutoTokenizer, CLIPConfig, CLIPModel
 
     name = source.removeprefix("hf:")
     local = {} if name != source else {"local_files_only": True}
@@ -140,34 +140,39 @@ def huggingface_clip(source: str) -> HuggingFaceClip:
     if local and not any(Path(source, name).is_file() for name in VOCABULARIES):
         raise UserError(f"{source}: it has no tokenizer ({' or '.join(VOCABULARIES)}); save one beside the model")
     try:
+        files = files_in(Path(name)) if local else files_of_hub(name)
+        require_plain(files, "clip", lambda config: CLIPModel(CLIPConfig.from_dict(config)), hub=not local)
         with hushed():
             asked: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, **local}
             model, loaded = CLIPModel.from_pretrained(name, **asked)
-        if loaded["missing_keys"] or loaded["mismatched_keys"]:  # transformers would make up the rest
-            raise ValueError(f"{len(loaded['missing_keys'])} of its weights are missing")
-        tokenizer = AutoTokenizer.from_pretrained(name, **local)
-    except (OSError, ValueError) as error:
+            if loaded["missing_keys"] or loaded["mismatched_keys"]:  # transformers would make up the rest
+                raise ValueError(f"{len(loaded['missing_keys'])} of its weights are missing")
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **local)
+        pixels = files(PIXELS)
+    except Exception as error:  # what transformers and safetensors raise for a broken file is anyone's guess
         how = "give a folder that save_pretrained wrote, or hf:NAME"
         raise UserError(f"{source}: no CLIP of transformers ({one_line(error)}); {how}") from error
-    return HuggingFaceClip(model, tokenizer, *_pixels(name, bool(local)))
+    return HuggingFaceClip(model, tokenizer, *((MEAN, STD) if pixels is None else _pixels(pixels)))
 
 
-def _pixels(name: str, local: bool) -> tuple[Channels, Channels]:
-    """Mean and deviation of pixels, as preprocessor_config.json says them; without that file, OpenAI's."""
-    from transformers.utils import cached_file
-
-    found: dict[str, Any] = {"_raise_exceptions_for_missing_entries": False}
-    file = cached_file(name, PIXELS, local_files_only=local, **found)
-    if file is None:
-        return MEAN, STD
+def _pixels(file: Path) -> tuple[Channels, Channels]:
+    """Mean and deviation of pixels, as preprocessor_config.json says them."""
     try:
-        given = json.loads(Path(file).read_text(encoding="utf-8"))
-        mean, std = (tuple(float(x) for x in given[key]) for key in ("image_mean", "image_std"))
-        if len(mean) != 3 or len(std) != 3 or not all(map(isfinite, mean + std)) or min(std) <= 0:
-            raise ValueError("mean and deviation are three numbers each")
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{name}: {PIXELS} is damaged ({one_line(error)}); mend it, or remove it") from error
+        given = read_json(file)
+        mean, std = (_channels(given.get(key)) for key in ("image_mean", "image_std"))
+        if min(std) <= 0:
+            raise Unreadable("a deviation is positive")
+    except Unreadable as error:
+        raise UserError(f"{file} is damaged ({error}); mend it, or remove it") from error
     return mean, std
+
+
+def _channels(given: Any) -> Channels:
+    numbers = given if isinstance(given, list) else []
+    if len(numbers) != 3 or not all(type(number) in (int, float) for number in numbers):
+        raise Unreadable("mean and deviation are three numbers each")
+    red, green, blue = map(float, numbers)
+    return red, green, blue
 
 
 def open_clip(source: str) -> OpenClip:
@@ -184,8 +189,10 @@ def open_clip(source: str) -> OpenClip:
     if (not weights or file) and library.get_model_config(name)["text_cfg"].get("hf_tokenizer_name"):
         raise UserError(f"{source}: its tokenizer is fetched from the hub; name published weights, {name}:NAME")
     try:
+        if file:
+            open_tensors(weights)  # it is one
         model = library.create_model(name, pretrained=weights or None)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # what others raise for weights that do not fit is anyone's guess
         raise UserError(f"{source}: open_clip cannot make it ({one_line(error)})") from error
     mean, std = getattr(model.visual, "image_mean", MEAN), getattr(model.visual, "image_std", STD)
     return OpenClip(model, library.get_tokenizer(name), tuple(mean), tuple(std))

