@@ -153,7 +153,7 @@ def test_a_process_does_not_outlive_who_started_it(tmp_path):
         ("moon", "there is no such executor; choose from here, ray, slurm"),
         ("slrm", "did you mean slurm?"),
         ("here:jobs", "jobs has no value; write here:key=value"),
-        ("here:jobs=0", "jobs=0: it must be at least 1"),
+        ("here:jobs=0", "jobs=0: it goes from 1 to 1e9"),
         ("slurm:partion=gpu", "there is no setting partion; did you mean partition?"),
     ],
 )

@@ -346,7 +346,7 @@ def test_a_picture_that_breaks_costs_no_step_and_can_be_replaced(tmp_path):
     whole = Path(file).read_bytes()
     Path(file).write_bytes(whole[:50])
     with pytest.raises(
-        UserError, match="under the same name The 2 steps before it are saved: go on with --resume"
+        UserError, match=r"under the same name\. The 2 steps before it are saved: go on"
     ) as error:
         run_tiny(recipe, tmp_path / "run")
     assert str(error.value).startswith(file)
