@@ -76,8 +76,9 @@ def test_everything_is_read_back_in_its_place(report):
 
 def test_the_rows_that_are_asked_for_stand_out():
     report = Report("one")
-    report.table(["a"], [["x"], ["y"], ["z"]], highlight=[1, 2])
-    assert read_page(report.html()).of("table")[0].best == [1, 2]
+    report.table(["a", "b"], [["x", "1"], ["y", "2"], ["z", "3"]], highlight=[1, 2])
+    (table,) = read_page(report.html()).of("table")
+    assert (table.best, table.numbers) == ([1, 2], [False, True])
 
 
 def test_nothing_is_fetched(report):

@@ -21,13 +21,13 @@ GAMMAS = tuple(-1 + 2 * k / 9 for k in range(0, 10, 2))
 LAWS = ("power:0", "power:0.5", "power:1", "power:2")
 
 
-def exponents(laws, gammas, **more):
-    """Runs whose α_m differ between all settings: 0.5 + law/10 + γ's place/50."""
+def exponents(laws, gammas, seeds=3, **more):
+    """Runs whose α_m differ between all settings, 0.5 + law/10 + γ's place/50, and between seeds, more to one side."""
     return [
-        row
+        {**row, "loss": row["loss"] * row["m"] ** -((0.0, 0.02, 0.1)[row["seed"]])}
         for i, law in enumerate(laws)
         for j, gamma in enumerate(gammas)
-        for row in made(laws=(law,), gammas=(gamma,), alpha_m=0.5 + i / 10 + j / 50, **more)
+        for row in made(laws=(law,), gammas=(gamma,), alpha_m=0.5 + i / 10 + j / 50, seeds=seeds, **more)
     ]
 
 
@@ -41,7 +41,7 @@ FILLS = {
     "figure-6": exponents(("power:2", "power:0", "power:1"), (-5 / 9, -7 / 9)),
     "figure-7": made(densities=(4.0, 1.0, 2.0)),
     "phases": [
-        {**row, "phi_half": (row["gamma"] + 1) / 10 + 0.1 * LAWS.index(row["law"])}
+        {**row, "phi_half": (row["gamma"] + 1) / 10 + 0.1 * LAWS.index(row["law"]) + row["m"] / 1000}
         for row in exponents(LAWS, GAMMAS, seeds=1)
     ],
 }
@@ -150,6 +150,7 @@ def assert_exponents(axes, name, gammas, laws, series):
         expected = [[getattr(s.fit, part) for s in chosen] for part in ("exponent", "low", "high")]
         np.testing.assert_allclose([own.x, own.y], [sorted(laws), expected[0]])
         np.testing.assert_allclose([own.low, own.high], expected[1:], atol=1e-9)
+        assert (own.high - own.y > own.y - own.low + 1e-3).all()  # else their ends could be swapped
         assert (own.colour, own.marker) == (BRANCHES[place], MARKERS[place])
         assert_published(axes, published(series)[f"{gamma:.3f}"], place)
 

@@ -354,20 +354,22 @@ def test_heat_is_warm_where_a_node_looks():
     assert red[8:, :] == pytest.approx(0)
     assert red[:, :8] == pytest.approx(0)
     assert ((image >= 0) & (image <= 1)).all()
-    even = heat(torch.full((3, 5), 1 / 15), np.full((12, 20, 3), 0.5))
-    assert (even[..., 0] - even[..., 2]).max() < 0.8 * red.max()  # everywhere alike is pale
     assert np.isfinite(heat(torch.zeros(2, 2), np.zeros((4, 4, 3)))).all()
+
+
+def warm(share, grey=0.65):
+    """A pixel of that share over a picture of this grey, which is 0.5 before it is paled."""
+    return 0.8 * share * np.array(colormaps[vision.HEAT](0.25 + 0.75 * share)[:3]) + (1 - 0.8 * share) * grey
 
 
 def test_heat_is_full_at_six_times_the_mean():
     attention = torch.ones(4, 4)
     attention[0, 0] = 9.0  # six times the mean of 24/16
     grey = np.full((4, 4, 3), 0.5)
-    full = 0.8 * np.array(colormaps[vision.HEAT](1.0)[:3]) + 0.2 * (0.3 + 0.7 * 0.5)
-    np.testing.assert_allclose(heat(attention, grey)[0, 0], full, atol=1e-6)
-    share = np.sqrt(1 / 9)
-    part = 0.8 * share * np.array(colormaps[vision.HEAT](0.25 + 0.75 * share)[:3]) + (1 - 0.8 * share) * 0.65
-    np.testing.assert_allclose(heat(attention, grey)[3, 3], part, atol=1e-6)
+    np.testing.assert_allclose(heat(attention, grey)[0, 0], warm(1.0), atol=1e-6)
+    np.testing.assert_allclose(heat(attention, grey)[3, 3], warm(np.sqrt(1 / 9)), atol=1e-6)
+    even = heat(torch.full((3, 5), 1 / 15), np.full((12, 20, 3), 0.5))
+    np.testing.assert_allclose(even, np.broadcast_to(warm(np.sqrt(1 / 6)), even.shape), atol=1e-6)  # pale all over
 
 
 def inches(figure, axes):
@@ -434,6 +436,20 @@ def test_a_thumbnail_shows_its_own_node_in_the_frame_of_its_branch():
         np.testing.assert_allclose(shown[name].images[0].get_array(), expected)
         assert {to_hex(spine.get_edgecolor()) for spine in shown[name].spines.values()} == {BRANCHES[branch[node]]}
         assert all(spine.get_visible() for spine in shown[name].spines.values())
+
+
+def test_a_large_picture_is_made_smaller_for_thumbnails_and_keeps_its_shape():
+    picture = np.zeros((20, 40, 3))
+    picture[:4, 36:] = 1.0  # the upper right corner
+    small = vision._resized(picture, 10)
+    assert small.shape == (5, 10, 3)
+    assert np.argwhere(small[..., 0] > 0.5).tolist() == [[0, 9]]
+    assert vision._resized(picture, 40) is picture
+    tree = different(mapper(leaves=2, levels=2).hierarchy(torch.randn(1, 3, 16, 24)))
+    large = photo(300, 450)
+    leaf = {label_of(f, axes): axes for f in [draw_tree(tree, large)] for axes in panels(f)}["A1"].images[0].get_array()
+    assert leaf.shape[1] < 450
+    assert leaf.shape[0] / leaf.shape[1] == pytest.approx(2 / 3, rel=0.02)
 
 
 def test_children_stand_below_their_parent_and_two_leaves_in_order():
@@ -636,9 +652,12 @@ def is_shown(figure, name):
 
 
 def test_pictures_come_in_order_under_their_own_names():
-    drawn = {name: (figure, caption) for name, figure, caption in pictures(explained_tree())}
+    seen = explained_tree()
+    drawn = {name: (figure, caption) for name, figure, caption in pictures(seen)}
     assert list(drawn) == NAMES
     assert all(is_shown(figure, name) for name, (figure, _) in drawn.items())
+    for name in NAMES[:-1]:  # each begins with the picture that was given
+        np.testing.assert_allclose(panels(drawn[name][0])[0].images[0].get_array(), seen.picture / 255)
     assert [len(panels(drawn[f"clusters-stage-{stage}"][0])) for stage in (2, 1)] == [1 + 5, 2 * (1 + 2)]
     assert "last block of stage 2" in drawn["clusters-stage-2"][1]
     assert "last block of stage 1" in drawn["clusters-stage-1"][1]
