@@ -95,9 +95,7 @@ def draw_represented(rows: Rows) -> Figure | None:
         figure, axes = new_figure(4.4)
         for i, m in enumerate(chosen[0].widths):
             at = [(s.gamma, s.represented[:, list(s.widths).index(m)].mean()) for s in chosen if m in s.widths]
-            axes.plot(
-                *np.array(at).T, MARKERS[i] + "-", color=BRANCHES[i], markersize=5, linewidth=1.2, label=f"m = {m}"
-            )
+            _series(axes, at, i, f"m = {m}")
             if (points := published("fig3a").get(str(m))) is not None:
                 _published(axes, points, i)
         axes.set(xlabel="γ: growth to unit norm | decay", ylim=(-0.03, 1.03))
@@ -146,43 +144,47 @@ def draw_strong_exponents(rows: Rows) -> Figure | None:
 
 
 def draw_density(rows: Rows) -> Figure | None:
-    """Figures 7a and 7b: loss against the mean number of active features at m = 63, and against width at γ = -5/9."""
+    """Figures 7a and 7b: loss against the mean number of active features at m = 63, and against width at γ = -5/9.
+
+    Runs that have only one of them fill one panel.
+    """
     chosen = settings(rows, n=1000, law="power:1")
     if len({s.density for s in chosen}) < 3:
         return None
+    chosen.sort(key=lambda s: s.density)
+    one_width, one_decay = [s for s in chosen if 63 in s.widths], [s for s in chosen if abs(s.gamma - STRONG) < 5e-3]
+    if not one_width and not one_decay:
+        return None
     with style():
-        figure, panels = new_panels(4.4, 2)
-        gammas = sorted({s.gamma for s in chosen})
-        for i, gamma in enumerate(gammas):
-            here = sorted((s for s in chosen if s.gamma == gamma and 63 in s.widths), key=lambda s: s.density)
-            at = np.array([(s.density, s.losses[:, list(s.widths).index(63)].mean()) for s in here])
-            panels[0].plot(
-                *at.T,
-                MARKERS[i % 10] + "-",
-                color=BRANCHES[i % 9],
-                markersize=5,
-                linewidth=1.2,
-                label=f"γ = {gamma:.2f}",
-            )
-            for series, points in published("fig7a").items():
-                if abs(float(series) - gamma) < 5e-3:
-                    _published(panels[0], points, i)
-        panels[0].set(xlabel="mean number of active features")
-        log_axis(panels[0], "y")
-        _finish_panel(panels[0], "m = 63; hollow: published", "loss")
-        here = sorted((s for s in chosen if abs(s.gamma - STRONG) < 5e-3), key=lambda s: s.density)
-        for i, setting in enumerate(here):
-            _power_law(panels[1], setting, i, f"E = {setting.density:.3g}")
-            for density, points in zip(PUBLISHED_DENSITIES, published("fig7b").values(), strict=True):
-                if abs(density - setting.density) < 5e-3:
-                    _published(panels[1], points, i)
-        draw_widths(panels[1], np.array([10, 100]))
-        _finish_panel(panels[1], "γ = -0.56; hollow: published", "loss")
+        figure, panels = new_panels(4.4, bool(one_width) + bool(one_decay))
+        if one_width:
+            _against_density(panels[0], one_width)
+        if one_decay:
+            for i, setting in enumerate(one_decay):
+                _power_law(panels[-1], setting, i, f"E = {setting.density:.3g}")
+                for density, points in zip(PUBLISHED_DENSITIES, published("fig7b").values(), strict=True):
+                    if abs(density - setting.density) < 5e-3:
+                        _published(panels[-1], points, i)
+            draw_widths(panels[-1], np.array([10, 100]))
+            _finish_panel(panels[-1], "γ = -0.56; hollow: published", "loss")
         for axes in panels:
             axes.legend(
                 labelcolor=INK, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1)
             )  # beside the points: they fill the picture
     return figure
+
+
+def _against_density(axes: Axes, chosen: list[Setting]) -> None:
+    """Loss at m = 63, a series a γ."""
+    for i, gamma in enumerate(sorted({s.gamma for s in chosen})):
+        at = [(s.density, s.losses[:, list(s.widths).index(63)].mean()) for s in chosen if s.gamma == gamma]
+        _series(axes, at, i, f"γ = {gamma:.2f}")
+        for series, points in published("fig7a").items():
+            if abs(float(series) - gamma) < 5e-3:
+                _published(axes, points, i)
+    axes.set(xlabel="mean number of active features")
+    log_axis(axes, "y")
+    _finish_panel(axes, "m = 63; hollow: published", "loss")
 
 
 def draw_phases(rows: Rows) -> Figure | None:
@@ -257,6 +259,11 @@ def _exponents(axes: Axes, chosen: list[Setting], name: str) -> None:
         for series, points in known.items():
             if abs(float(series) - gamma) < 5e-3:
                 _published(axes, points, i)
+
+
+def _series(axes: Axes, points: list[tuple[float, float]], i: int, label: str) -> None:
+    color, marker = BRANCHES[i % len(BRANCHES)], MARKERS[i % len(MARKERS)]
+    axes.plot(*np.array(points).T, marker + "-", color=color, markersize=5, linewidth=1.2, label=label)
 
 
 def _power_law(axes: Axes, setting: Setting, i: int, label: str) -> None:

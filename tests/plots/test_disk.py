@@ -1,13 +1,18 @@
-"""The disk: arcs are geodesics, positions keep what the note says, files are whole."""
+"""The disk: arcs are geodesics, positions keep what the note says, colours are those of the key, names are right."""
 
 import numpy as np
 import pytest
 import torch
+from matplotlib import colormaps
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex
 
 from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.plots import draw_disk, geodesic_arc, layout
+from horosphere.plots.style import BRANCHES, QUIET
+from tests.plots.reading import colour, order_of
 
 rng = np.random.default_rng(0)
 
@@ -131,30 +136,165 @@ def test_a_picture_is_written_whole_and_the_same_twice(tmp_path, suffix):
     assert sorted(tmp_path.iterdir()) == [first, second]
 
 
+# What is drawn, read back
+
+
+def spread_out(count=12):
+    """Points of the plane at different radii and angles, none of them like another's mirror image."""
+    angle, radius = torch.linspace(0.3, 5.5, count, dtype=torch.float64), torch.linspace(0.4, 2.6, count).double()
+    return Lorentz().lift(torch.stack([radius * angle.cos(), radius * angle.sin()], -1))
+
+
+def points_of(figure, position):
+    """Colours and areas of the points, in the order they were given."""
+    (scatter,) = (c for c in figure.axes[0].collections if isinstance(c, PathCollection))
+    order = order_of(scatter.get_offsets(), position)
+    assert sorted(order) == list(range(len(position)))
+    assert (np.diff(scatter.get_sizes()) >= 0).all()  # the large ones on top
+    faces = scatter.get_facecolor()
+    faces = np.repeat(faces, len(order), 0) if len(faces) == 1 else faces
+    return [to_hex(c) for c in faces[order]], scatter.get_sizes()[order]
+
+
+def key_of(figure):
+    """{text: colour} below the disk."""
+    (legend,) = figure.legends
+    return {t.get_text(): colour(h) for t, h in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+
+
+def test_points_are_where_they_belong_and_shrink_towards_the_rim():
+    x, m = spread_out(), Lorentz()
+    position, _ = layout(x, m)
+    colours, sizes = points_of(draw_disk(x, m), position)
+    assert set(colours) == {BRANCHES[0]}
+    shrink = (1 - (position**2).sum(-1)) / (1 - (position[0] ** 2).sum())
+    width = np.sqrt(sizes)
+    np.testing.assert_allclose(width, np.maximum(width[0] * shrink, 4), rtol=1e-6)  # but never too small to be seen
+    assert width[0] > width[8] > width[-1] == 4
+    angles = np.arctan2(position[:, 1], position[:, 0])
+    expected = np.arctan2(np.sin(np.linspace(0.3, 5.5, 12)), np.cos(np.linspace(0.3, 5.5, 12)))
+    np.testing.assert_allclose(angles, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("m", [Lorentz(), Euclidean()])
+def test_edges_lead_from_point_to_point_in_the_colour_of_their_outer_end(m):
+    x = spread_out()
+    pairs = np.array([(0, 5), (7, 2), (3, 11), (1, 0)])
+    depth = np.arange(12) % 5
+    figure = draw_disk(x, m, pairs, depth=depth)
+    position, _ = layout(x, m)
+    colours, _ = points_of(figure, position)
+    (edges,) = (c for c in figure.axes[0].collections if isinstance(c, LineCollection))
+    segments = edges.get_segments()
+    for (a, b), line, edge_colour in zip(pairs, segments, edges.get_color(), strict=True):
+        np.testing.assert_allclose(line[[0, -1]], position[[a, b]], atol=1e-9)
+        if m.flat:
+            assert len(line) == 2
+        else:
+            np.testing.assert_allclose(line, geodesic_arc(position[[a]], position[[b]], len(line))[0])
+        assert to_hex(edge_colour) == colours[max(a, b)]  # radii grow with the number
+    assert edges.get_zorder() < 2
+
+
 @pytest.mark.parametrize(
-    ("colour", "key"),
+    ("values", "named"),
     [
-        ({}, []),
-        ({"depth": torch.arange(12) % 3}, ["depth 0", "1", "2"]),
-        ({"depth": range(12)}, "bar"),
-        ({"values": [float("nan")] + [0.5] * 11}, "bar"),
-        ({"values": ["_a", "top :: b $x$"] * 6}, ["a", "b $x$"]),
-        ({"values": list("aabbccddeefg")}, [*"abcdefg"]),
-        ({"values": list("aabcdefghijk")}, [*"abcdefghi", "other"]),
+        (["_a", "top :: b $x$"] * 6, {"_a": "a", "top :: b $x$": "b $x$"}),
+        (list("aabbccddeefg"), {letter: letter for letter in "abcdefg"}),
+        (list("ggfeddccbbaa"), {letter: letter for letter in "gdcbafe"}),
+        (list("aabcdefghijk"), {**{letter: letter for letter in "abcdefghi"}, "j": "other", "k": "other"}),
     ],
 )
-def test_colours_have_a_key(colour, key):
-    figure = draw_disk(torch.randn(12, 2), Lorentz(), **colour)
-    named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert (len(figure.axes) == 2) if key == "bar" else (named == key)
+def test_a_branch_has_the_colour_that_the_key_gives_it(values, named):
+    x, m = spread_out(), Lorentz()
+    figure = draw_disk(x, m, values=values)
+    colours, _ = points_of(figure, layout(x, m)[0])
+    told = key_of(figure)
+    assert list(told) == list(dict.fromkeys(named.values()))
+    assert [told[named[value]] for value in values] == colours
+    assert len(set(told.values())) == len(told)
+    assert told.get("other", QUIET) == QUIET
 
 
-def test_labels_do_not_overlap():
+def test_whole_depths_have_the_colours_of_the_key():
+    x, m, depth = spread_out(), Lorentz(), torch.arange(12) % 3
+    figure = draw_disk(x, m, depth=depth)
+    colours, _ = points_of(figure, layout(x, m)[0])
+    told = key_of(figure)
+    assert list(told) == ["depth 0", "1", "2"]
+    assert [list(told.values())[d] for d in depth.tolist()] == colours
+    ends = [to_hex(colormaps["viridis"](share)) for share in (0, 0.9)]
+    assert [told["depth 0"], told["2"]] == ends
+
+
+def test_many_values_have_a_bar_from_the_least_to_the_most():
+    x, m = spread_out(), Lorentz()
+    values = np.array([2.5, np.nan, *np.linspace(-1, 4, 10)])
+    figure = draw_disk(x, m, values=values)
+    colours, _ = points_of(figure, layout(x, m)[0])
+    bar = figure.axes[1]
+    assert bar.get_xlim() == (-1, 4)
+    assert [t.get_text() for t in bar.texts] == ["value"]
+    shades = [to_hex(colormaps["viridis"](round(share * 255) / 255 * 0.9)) for share in (0, 1)]
+    assert [colours[2], colours[-1]] == shades
+    assert colours[1] == QUIET  # what is not known
+    assert [t.get_text() for t in draw_disk(x, m, depth=range(12)).axes[1].texts] == ["depth"]
+    assert len(draw_disk(x, m).axes) == 1
+    assert not draw_disk(x, m).legends
+
+
+def test_a_name_stands_beside_its_own_point():
     m = Lorentz()
-    axes = draw_disk(m.lift(torch.randn(300, 2)), m, labels=[f"point {i}" for i in range(300)]).axes[0]
+    x = m.lift(torch.randn(300, 2, dtype=torch.float64))
+    labels = [f"point {i}" for i in range(300)]
+    position, _ = layout(x, m)
+    axes = draw_disk(x, m, labels=labels).axes[0]
+    assert 5 < len(axes.texts) <= 30
+    for text in axes.texts:
+        np.testing.assert_allclose(text.xy, position[labels.index(text.get_text())])
+        dx, dy = text.get_position()
+        sides = {(1, 0): ("left", "center"), (-1, 0): ("right", "center")}
+        sides |= {(0, 1): ("center", "bottom"), (0, -1): ("center", "top")}
+        assert (text.get_ha(), text.get_va()) == sides[int(np.sign(dx)), int(np.sign(dy))]
     boxes = [text.get_window_extent() for text in axes.texts]
-    assert 5 < len(boxes) <= 30
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_central_and_well_connected_points_are_named_first():
+    x, m = spread_out(), Lorentz()
+    labels = [f"n{i}" for i in range(12)]
+    named = [t.get_text() for t in draw_disk(x, m, labels=labels, max_labels=3).axes[0].texts]
+    assert named == ["n0", "n1", "n2"]  # radii grow
+    star = [(6, i) for i in range(12) if i != 6]
+    assert "n6" in [t.get_text() for t in draw_disk(x, m, star, labels, max_labels=3).axes[0].texts]
+    sizes = [t.get_fontsize() for t in draw_disk(x, m, labels=labels, max_labels=12).axes[0].texts]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("Topic :: Games", "Games"),
+        ("a > b > c", "c"),
+        ("a / b", "b"),
+        ("two_words", "two words"),
+        ("x" * 30, "x" * 23 + "…"),
+    ],
+)
+def test_names_are_cut_to_what_fits(label, shown):
+    texts = draw_disk(torch.zeros(1, 2), Lorentz(), labels=[label]).axes[0].texts
+    assert [t.get_text() for t in texts] == [shown]
+
+
+def test_title_and_caption_say_what_is_drawn():
+    x, m = spread_out(), Lorentz()
+    title, caption = draw_disk(x, m, [(0, 1), (2, 3)], title="A tree").texts
+    assert title.get_text() == "A tree"
+    assert caption.get_text() == "12 points, 2 edges · exact"
+    assert title.get_position()[1] > 0.9 > 0.1 > caption.get_position()[1]
+    wide = torch.randn(1200, 5)
+    (caption,) = draw_disk(wide, Euclidean()).texts
+    assert caption.get_text() == f"1,200 points\n{layout(wide, Euclidean())[1]}"
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,34 @@
 Colours are shares, dots are centres, thumbnails are attention, edges are parents.
 """
 
-import re
-
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
+from matplotlib import colormaps
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from torch import nn
 
 from horosphere.cli import explain as explain_verb
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
-from horosphere.measure.vision import branches, cluster_levels, explain, mean_point, node_names, tree_numbers
+from horosphere.measure.vision import (
+    Explanation,
+    branches,
+    cluster_levels,
+    explain,
+    mean_point,
+    node_names,
+    tree_numbers,
+)
 from horosphere.models.hcformer import HCFormer, HCFormerConfig
 from horosphere.models.himapper import HiMapper, HiMapperConfig, tree_levels, tree_parents
 from horosphere.nn.clustering import pool
 from horosphere.plots import report as report_module
 from horosphere.plots import vision
 from horosphere.plots.explain import pictures, save_explanation, tree_rows
-from horosphere.plots.style import BRANCHES, render
+from horosphere.plots.style import BRANCHES, QUIET, render
 from horosphere.plots.vision import (
     blend,
     draw_clusters,
@@ -35,6 +43,7 @@ from horosphere.plots.vision import (
 )
 from tests.cli.command_line import runner
 from tests.data.pictures import write_npz
+from tests.plots.reading import order_of, read_page
 from tests.tasks.tiny import run_tiny, tiny
 
 rng = np.random.default_rng(0)
@@ -166,32 +175,127 @@ def test_sharper_shares_keep_their_order_and_decided_ones_stay():
 
 
 def test_a_place_has_the_mixed_colour_of_its_centres():
-    shares = np.zeros((4, 2, 2))
-    shares[0, 0, 0] = shares[1, 0, 1] = 1
+    shares = np.zeros((4, 2, 3))  # two rows, three columns
+    shares[0, 0, 0] = shares[1, 0, 1] = shares[3, 0, 2] = 1
     shares[2:, 1] = 0.5
-    image = blend(shares, (4.0, 4.0), np.zeros((16, 16, 3)), 2.0)
+    image = blend(shares, (4.0, 2.0), np.zeros((16, 12, 3)), 2.0)  # places of 8 x 4 pixels
     colors = palette(4)
-    for place, color in (((0, 0), colors[0]), ((7, 15), colors[1]), ((8, 3), colors[2:].mean(0))):
-        np.testing.assert_allclose(image[place] - image[place].mean(), vision.TINT * (color - color.mean()))
-    bright = blend(shares, (4.0, 4.0), np.ones((16, 16, 3)), 2.0)
-    assert (bright > image).all()
+    mixed = colors[2:].mean(0)
+    at = {(0, 0): colors[0], (7, 3): colors[0], (0, 4): colors[1], (7, 7): colors[1], (0, 11): colors[3], (8, 0): mixed}
+    for place, color in at.items():
+        np.testing.assert_allclose(image[place], vision.TINT * color + (1 - vision.TINT) * 0.3)  # 0.3: black, paled
+    np.testing.assert_allclose(image[15, 11], image[8, 0])
+    bright = blend(shares, (4.0, 2.0), np.ones((16, 12, 3)), 2.0)
+    np.testing.assert_allclose(bright[0, 0], vision.TINT * colors[0] + (1 - vision.TINT))
 
 
-@pytest.mark.parametrize("size", [(16, 16), (24, 12)])
-def test_every_head_has_a_panel_and_no_words_overlap(size, tmp_path):
+def test_the_picture_beneath_is_in_grey_where_it_was():
+    picture = np.zeros((4, 6, 3))
+    picture[0, 5] = (1.0, 0.0, 0.0)
+    image = blend(np.ones((1, 1, 1)), (4.0, 6.0), picture, 1.0)
+    lighter = image - image[3, 0]
+    assert np.argwhere(lighter.sum(-1) > 1e-9).tolist() == [[0, 5]]
+    np.testing.assert_allclose(lighter[0, 5], (1 - vision.TINT) * 0.7 * 0.299)
+
+
+def placed(figure, axes):
+    """(left, top) in inches: where a panel is, for what stands above it."""
+    left, top, *_ = inches(figure, axes)
+    return left, top
+
+
+def label_of(figure, axes):
+    """The words straight above a panel."""
+    left, top, right, _ = inches(figure, axes)
+    above = [
+        t for t in figure.axes[0].texts
+        if left - 0.01 <= t.get_position()[0] <= right + 0.01 and 0 < top - t.get_position()[1] < 0.06
+    ]  # fmt: skip
+    (text,) = above
+    return text.get_text()
+
+
+@pytest.mark.parametrize("size", [(16, 24), (24, 12)])
+def test_every_panel_shows_its_own_head(size):
     levels, picture = cluster_levels(former(), torch.randn(3, *size)), photo(3 * size[0], 3 * size[1])
-    figure = draw_clusters(levels[:1], picture, size[0], tmp_path / "a.svg")
-    assert len(panels(figure)) == 1 + 5  # the key and five heads
-    assert any(re.fullmatch(r"head 5: \d\.\d of 4 centres", word) for word in words(figure))
-    key = panels(figure)[0]
-    np.testing.assert_allclose(key.collections[0].get_offsets(), 3 * levels[0].seats[:, ::-1] - 0.5)
+    for chosen in (levels[:1], levels[1:]):
+        figure = draw_clusters(chosen, picture, size[0])
+        assert not overlapping(figure)
+        assert figure.get_figwidth() * 96 <= 900
+        shown = iter(panels(figure))
+        headings = [t for t in figure.axes[0].texts if t.get_text().startswith("Stage")]
+        assert len(headings) == len(chosen)
+        for level, heading in zip(chosen, headings, strict=True):
+            what, into = vision._what(level)
+            assert heading.get_text() == f"Stage {level.stage}: {what} into {into}"
+            sharp, power = sharpen(level.shares)
+            seats = next(shown)
+            assert label_of(figure, seats) == "centres, where they sit"
+            np.testing.assert_allclose(seats.images[0].get_array(), picture / 255)
+            assert inches(figure, seats)[1] > heading.get_position()[1]
+            for head, shares in enumerate(sharp):
+                axes = next(shown)
+                assert label_of(figure, axes) == f"head {head + 1}: {level.spread[head]:.1f} of {level.centres} centres"
+                np.testing.assert_allclose(axes.images[0].get_array(), blend(shares, level.cell, picture / 255, 3.0))
+            remark = f"shares to the power {power}" if power > 1 else "shares as they are"
+            assert remark in words(figure)
+        assert next(shown, None) is None
+
+
+def test_heads_stand_in_rows_of_four():
+    level = cluster_levels(former(), torch.randn(3, 16, 24))[0]
+    figure = draw_clusters([level], photo(16, 24), 16)
+    seats, *heads = (placed(figure, axes) for axes in panels(figure))
+    assert [top for _, top in heads[:4]] == pytest.approx([heads[0][1]] * 4)
+    assert heads[4][1] > heads[0][1] + 0.5
+    assert heads[4][0] == pytest.approx(heads[0][0])
+    assert [left for left, _ in heads[:4]] == sorted(left for left, _ in heads[:4])
+    assert seats[0] < heads[0][0]
+
+
+def test_centres_are_dots_of_their_own_colour_and_windows_end_at_lines():
+    levels, picture = cluster_levels(former(), torch.randn(3, 16, 24)), photo(48, 72)
+    for level in levels:
+        key = panels(draw_clusters([level], picture, 16))[0]
+        (seats,) = key.collections
+        np.testing.assert_allclose(seats.get_offsets(), 3 * level.seats[:, ::-1] - 0.5)
+        np.testing.assert_allclose(seats.get_facecolor()[:, :3], palette(level.centres)[level.seat_centre])
+        across = [line.get_ydata()[0] for line in key.lines if list(line.get_xdata()) == [0, 1]]
+        upright = [line.get_xdata()[0] for line in key.lines if list(line.get_ydata()) == [0, 1]]
+        for lines, edges in zip((across, upright), level.edges, strict=True):
+            assert lines == [3 * at - 0.5 for at in edges if at > 0]
+    assert across == [23.5]  # 16 high, two windows of 8
+    assert upright == [35.5]  # 24 wide, two windows of 12
+
+
+def test_what_was_clustered_is_said():
+    coarse, windows, patches = cluster_levels(former(), torch.randn(3, 16, 24))
+    assert vision._what(coarse) == ("4 x 6 patches", "4 clusters")
+    assert vision._what(windows) == ("2 x 2 windows", "4 hyperbolic clusters")
+    assert vision._what(patches) == ("8 x 12 patches", "4 clusters a window")
+
+
+def test_coarse_to_fine_begins_with_the_picture():
+    levels, picture = cluster_levels(former(), torch.randn(3, 16, 24)), photo(48, 72)
+    figure = draw_coarse_to_fine(levels, picture, 16)
+    assert not overlapping(figure)
+    first, *others = panels(figure)
+    assert label_of(figure, first) == "the picture"
+    np.testing.assert_allclose(first.images[0].get_array(), picture / 255)
+    for axes, level in zip(others, levels, strict=True):
+        what, into = vision._what(level)
+        assert label_of(figure, axes) == f"into {into}"
+        assert f"Stage {level.stage}: {what}" in words(figure)
+        mean = sharpen(level.shares.mean(0, keepdims=True))[0][0]
+        np.testing.assert_allclose(axes.images[0].get_array(), blend(mean, level.cell, picture / 255, 3.0))
+    lefts = [placed(figure, axes)[0] for axes in (first, *others)]
+    assert lefts == sorted(lefts)
+
+
+def test_a_picture_of_clusters_reaches_the_disk(tmp_path):
+    levels = cluster_levels(former(), torch.randn(3, 16, 16))
+    draw_clusters(levels[:1], photo(), 16, tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
-    both = draw_clusters(levels[1:], picture, size[0])
-    assert len(panels(both)) == 2 * (1 + 2)
-    for drawn in (figure, both, draw_coarse_to_fine(levels, picture, size[0])):
-        assert drawn.get_figwidth() * 96 <= 900
-        assert not overlapping(drawn)
-    assert len(panels(drawn)) == 1 + len(levels)
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
@@ -241,16 +345,31 @@ def test_the_mean_has_as_much_on_every_side(m, std):
 
 
 def test_heat_is_warm_where_a_node_looks():
-    attention = torch.zeros(4, 4)
-    attention[1, 2] = 1
-    image = heat(attention, np.full((16, 16, 3), 0.5))
+    attention = torch.zeros(3, 5)
+    attention[0, 3] = 1
+    image = heat(attention, np.full((12, 20, 3), 0.5))  # places of 4 x 4 pixels
+    assert image.shape == (12, 20, 3)
     red = image[..., 0] - image[..., 2]
-    assert np.unravel_index(red.argmax(), red.shape) in [(y, x) for y in range(4, 8) for x in range(8, 12)]
-    assert red[12:, :4] == pytest.approx(0)
+    assert np.unravel_index(red.argmax(), red.shape) in [(y, x) for y in range(4) for x in range(12, 16)]
+    assert red[8:, :] == pytest.approx(0)
+    assert red[:, :8] == pytest.approx(0)
     assert ((image >= 0) & (image <= 1)).all()
-    even = heat(torch.full((4, 4), 1 / 16), np.full((16, 16, 3), 0.5))
-    assert (even[..., 0] - even[..., 2]).max() < 0.8 * red.max()  # everywhere alike is pale
     assert np.isfinite(heat(torch.zeros(2, 2), np.zeros((4, 4, 3)))).all()
+
+
+def warm(share, grey=0.65):
+    """A pixel of that share over a picture of this grey, which is 0.5 before it is paled."""
+    return 0.8 * share * np.array(colormaps[vision.HEAT](0.25 + 0.75 * share)[:3]) + (1 - 0.8 * share) * grey
+
+
+def test_heat_is_full_at_six_times_the_mean():
+    attention = torch.ones(4, 4)
+    attention[0, 0] = 9.0  # six times the mean of 24/16
+    grey = np.full((4, 4, 3), 0.5)
+    np.testing.assert_allclose(heat(attention, grey)[0, 0], warm(1.0), atol=1e-6)
+    np.testing.assert_allclose(heat(attention, grey)[3, 3], warm(np.sqrt(1 / 9)), atol=1e-6)
+    even = heat(torch.full((3, 5), 1 / 15), np.full((12, 20, 3), 0.5))
+    np.testing.assert_allclose(even, np.broadcast_to(warm(np.sqrt(1 / 6)), even.shape), atol=1e-6)  # pale all over
 
 
 def inches(figure, axes):
@@ -287,13 +406,94 @@ def test_the_tree_stands_level_by_level_and_nothing_overlaps(leaves, levels, siz
     assert len(edges) == int((tree.parents >= 0).sum()) + (tree.parents < 0).sum() * (leaves < 48)
 
 
-def test_an_edge_begins_at_the_parent_and_ends_at_the_child():
-    tree = mapper().hierarchy(torch.randn(1, 3, 16, 16))
-    figure = draw_tree(tree, photo())
-    middle = {text.get_text(): text.get_position()[0] for axes in figure.axes for text in axes.texts}
-    ends = {(round(line.get_xdata()[0], 3), round(line.get_xdata()[-1], 3)) for line in figure.axes[0].lines}
-    for parent, child in (("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")):
-        assert (round(middle[parent], 3), round(middle[child], 3)) in ends
+def different(tree):
+    """Every node looks at a place of its own."""
+    nodes, (rows, columns) = len(tree.parents), tree.attention.shape[-2:]
+    attention = torch.zeros(1, nodes, rows, columns)
+    for node in range(nodes):
+        attention[0, node, node * 5 % rows, node * 7 % columns] = 1 + node / 100
+    tree.attention = attention
+    return tree
+
+
+def test_a_thumbnail_shows_its_own_node_in_the_frame_of_its_branch():
+    tree = different(mapper().hierarchy(torch.randn(1, 3, 16, 24)))
+    picture = photo(16, 24)
+    figure = draw_tree(tree, picture)
+    root, scale, *nodes = panels(figure)
+    assert label_of(figure, root) == "the picture"
+    np.testing.assert_allclose(root.images[0].get_array(), picture / 255)
+    assert label_of(figure, scale) == "where a node looks"
+    bar = np.asarray(scale.images[0].get_array())
+    assert bar[0, -1, 0] - bar[0, -1, 2] > bar[0, 0, 0] - bar[0, 0, 2]  # warm on the right
+    ends = {t.get_text(): t.get_position()[0] for t in figure.axes[0].texts if t.get_text() in ("not at all", "much")}
+    assert ends["not at all"] < ends["much"]
+    names, branch = node_names(tree.parents), branches(tree.parents)
+    shown = {label_of(figure, axes): axes for axes in nodes}
+    assert sorted(shown) == sorted(names)
+    for node, name in enumerate(names):
+        expected = heat(tree.attention[0, node], picture / 255)
+        np.testing.assert_allclose(shown[name].images[0].get_array(), expected)
+        assert {to_hex(spine.get_edgecolor()) for spine in shown[name].spines.values()} == {BRANCHES[branch[node]]}
+        assert all(spine.get_visible() for spine in shown[name].spines.values())
+
+
+def test_a_large_picture_is_made_smaller_for_thumbnails_and_keeps_its_shape():
+    picture = np.zeros((20, 40, 3))
+    picture[:4, 36:] = 1.0  # the upper right corner
+    small = vision._resized(picture, 10)
+    assert small.shape == (5, 10, 3)
+    assert np.argwhere(small[..., 0] > 0.5).tolist() == [[0, 9]]
+    assert vision._resized(picture, 40) is picture
+    tree = different(mapper(leaves=2, levels=2).hierarchy(torch.randn(1, 3, 16, 24)))
+    large = photo(300, 450)
+    leaf = {label_of(f, axes): axes for f in [draw_tree(tree, large)] for axes in panels(f)}["A1"].images[0].get_array()
+    assert leaf.shape[1] < 450
+    assert leaf.shape[0] / leaf.shape[1] == pytest.approx(2 / 3, rel=0.02)
+
+
+def test_children_stand_below_their_parent_and_two_leaves_in_order():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 24))
+    figure = draw_tree(tree, photo(16, 24))
+    box = {label_of(figure, axes): inches(figure, axes) for axes in panels(figure)}
+    for name in ("A", "B"):
+        left, right = box[f"{name}1"], box[f"{name}2"]
+        assert left[2] < right[0]
+        assert left[0] < (box[name][0] + box[name][2]) / 2 < right[2]
+        for part in (1, 2):
+            first, second = box[f"{name}{part}1"], box[f"{name}{part}2"]
+            assert first[3] < second[1]  # one above the other
+            assert box[f"{name}{part}"][3] < first[1]
+            assert abs(first[0] - box[f"{name}{part}"][0]) < 0.5
+    assert box["A"][2] < box["B"][0]
+
+
+def test_an_edge_leads_from_parent_to_child_in_the_colour_of_the_branch():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 24))
+    figure = draw_tree(tree, photo(16, 24))
+    names, branch, parents = node_names(tree.parents), branches(tree.parents), tree.parents.tolist()
+    box = {label_of(figure, axes): inches(figure, axes) for axes in panels(figure)}
+    ends = {}
+    for line in figure.axes[0].lines:
+        ends[tuple(np.round(line.get_xydata()[-1], 3))] = line
+    for node, name in enumerate(names):
+        left, top, right, bottom = box[name]
+        middle = (left + right) / 2
+        leaf = tree.levels[node] == 0
+        place = (left, (top + bottom) / 2) if leaf else (middle, top - vision.LABEL)
+        line = ends[tuple(np.round(place, 3))]
+        start = line.get_xydata()[0]
+        if parents[node] < 0:
+            picture = box["the picture"]
+            np.testing.assert_allclose(start, [(picture[0] + picture[2]) / 2, picture[3]])
+            assert to_hex(line.get_color()) == QUIET
+        else:
+            above = box[names[parents[node]]]
+            assert start[1] == pytest.approx(above[3])
+            assert above[0] - 1e-6 <= start[0] <= above[2]
+            assert leaf or start[0] == pytest.approx((above[0] + above[2]) / 2)
+            assert to_hex(line.get_color()) == BRANCHES[branch[node]]
+    assert len(ends) == len(names)
 
 
 @pytest.mark.parametrize("scale", [0.3, 30.0])
@@ -319,6 +519,31 @@ def test_nodes_on_the_disk_keep_their_distance_from_the_middle(geometry, scale):
     named = {word for word in words(figure) if word}
     assert named <= {name for name, level in zip(node_names(tree.parents), tree.levels, strict=True) if level}
     assert "A" in named
+
+
+def test_nodes_on_the_disk_are_joined_to_their_parents_and_named_by_branch():
+    tree = mapper().hierarchy(torch.randn(1, 3, 16, 16))
+    torch.manual_seed(0)
+    tree.points = tree.manifold.lift(torch.randn(1, 14, 8, dtype=torch.float64) / 2).detach()
+    figure = draw_nodes(tree)
+    names, parents, branch = node_names(tree.parents), tree.parents.tolist(), branches(tree.parents)
+    edges = next(c for c in figure.axes[0].collections if isinstance(c, LineCollection)).get_segments()
+    at = {}
+    for child, segment in zip([n for n in range(14) if parents[n] >= 0], edges, strict=True):
+        for node, end in ((parents[child], segment[0]), (child, segment[-1])):
+            np.testing.assert_allclose(at.setdefault(node, end), end, atol=1e-9)  # one place for all its edges
+    dots = next(c for c in figure.axes[0].collections if isinstance(c, PathCollection))
+    order = order_of(dots.get_offsets(), [at[node] for node in range(14)])
+    colours = [to_hex(c) for c in dots.get_facecolor()[order]]
+    (legend,) = figure.legends
+    told = {t.get_text(): to_hex(h.get_color()) for t, h in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+    assert set(told) == {"branch A", "branch B"}
+    assert colours == [told[f"branch {'AB'[b]}"] for b in branch]
+    named = {t.get_text(): t.xy for t in figure.axes[0].texts if t.get_text()}
+    assert {"A", "B"} <= set(named)
+    for name, xy in named.items():
+        np.testing.assert_allclose(xy, at[names.index(name)], atol=1e-9)
+        assert tree.levels[names.index(name)] > 0  # leaves have no names
 
 
 def test_one_image_at_a_time():
@@ -400,6 +625,86 @@ def test_a_page_of_a_model_that_was_never_trained(image, tmp_path, explained):
     assert "random weights" in page
     assert "The answer" not in page
     assert "The tree" not in page
+
+
+def explained_tree(**more):
+    tree = different(mapper().hierarchy(torch.randn(1, 3, 16, 24)))
+    answers = [("<a>", 0.625), ("b", 0.25), ("c", 0.125)]
+    clusters = cluster_levels(former(), torch.randn(3, 16, 24))
+    return Explanation(
+        **{"picture": photo(16, 24), "size": 16, "answers": answers, "clusters": clusters, "tree": tree} | more
+    )
+
+
+NAMES = ["clusters", "clusters-stage-2", "clusters-stage-1", "tree", "tree-disk"]
+FIRST_WORDS = {  # by what each picture is known
+    "clusters": "the picture",
+    "clusters-stage-2": "Stage 2: 4 x 6 patches into 4 clusters",
+    "clusters-stage-1": "Stage 1: 2 x 2 windows into 4 hyperbolic clusters",
+    "tree": "where a node looks",
+}
+
+
+def is_shown(figure, name):
+    if name == "tree-disk":
+        return figure.texts[0].get_text().startswith("The tree, seen from the mean of its nodes")
+    return FIRST_WORDS[name] in words(figure) and (name != "clusters" or "where a node looks" not in words(figure))
+
+
+def test_pictures_come_in_order_under_their_own_names():
+    seen = explained_tree()
+    drawn = {name: (figure, caption) for name, figure, caption in pictures(seen)}
+    assert list(drawn) == NAMES
+    assert all(is_shown(figure, name) for name, (figure, _) in drawn.items())
+    for name in NAMES[:-1]:  # each begins with the picture that was given
+        np.testing.assert_allclose(panels(drawn[name][0])[0].images[0].get_array(), seen.picture / 255)
+    assert [len(panels(drawn[f"clusters-stage-{stage}"][0])) for stage in (2, 1)] == [1 + 5, 2 * (1 + 2)]
+    assert "last block of stage 2" in drawn["clusters-stage-2"][1]
+    assert "last block of stage 1" in drawn["clusters-stage-1"][1]
+
+
+def test_the_page_tells_the_answer_and_shows_each_picture_over_its_caption(tmp_path, album):
+    seen = explained_tree()
+    (path,) = save_explanation(seen, "mine", "by me", tmp_path / "page.html")
+    page = read_page(path.read_text(encoding="utf-8"))
+    assert (page.heading, page.of("p")[0]) == ("mine", "by me")
+    assert page.of("h2") == ["The answer", "Clusters, coarse to fine", "The tree of parts"]
+    answer, levels = page.of("table")
+    assert (answer.head, answer.best) == (["class", "probability"], [0])
+    assert answer.rows == [["<a>", "62.5 %"], ["b", "25.0 %"], ["c", "12.5 %"]]
+    assert levels.head[:3] == ["level", "nodes", "share of the picture seen"]
+    assert levels.rows == tree_rows(seen.tree)
+    assert [image.caption for image in page.of("img")] == [caption for *_, caption in pictures(seen)]
+    for name, image in zip(NAMES, page.of("img"), strict=True):
+        assert is_shown(album[image.content], name)
+    kinds = [kind if kind != "h2" else text for kind, text in page.parts if kind in ("h2", "img", "table")]
+    assert kinds == [
+        *("The answer", "table"),
+        *("Clusters, coarse to fine", "img", "img", "img"),
+        *("The tree of parts", "table", "img", "img"),
+    ]
+
+
+def test_a_folder_holds_each_picture_under_its_own_name(tmp_path, album):
+    written = save_explanation(explained_tree(), "mine", "", tmp_path / "out")
+    assert [path.stem for path in written] == ["report", *NAMES]
+    for path in written[1:]:
+        assert is_shown(album[path.read_bytes()], path.stem)
+
+
+def test_the_table_of_levels_is_that_of_the_tree():
+    tree = different(mapper().hierarchy(torch.randn(1, 3, 16, 24)))
+    for row, level in zip(tree_rows(tree), tree_numbers(tree), strict=True):
+        assert row[1] == str(level.nodes)
+        assert row[2] == f"{100 * level.seen:.1f} %"
+        numbers = (level.to_origin, level.to_parent, level.to_others)
+        assert row[3:] == ["—" if value is None else f"{value:.2f}" for value in numbers]
+    assert [row[0] for row in tree_rows(mapper(leaves=16, levels=4).hierarchy(torch.randn(1, 3, 16, 16)))] == [
+        "top",
+        "2",
+        "3",
+        "leaves",
+    ]
 
 
 @pytest.mark.usefixtures("coarse")
