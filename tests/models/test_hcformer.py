@@ -147,6 +147,16 @@ def test_cluster_maps_of_every_stage_block_and_head(name):
                 assert block.window is None
 
 
+@pytest.mark.parametrize("window", ["euclidean", "lorentz"])
+@pytest.mark.parametrize("patch", ["euclidean", "lorentz"])
+def test_each_level_lives_in_the_geometry_it_is_given(patch, window):
+    """Only a curved level feels another curvature; a flat one measures angles, which no scale of features changes."""
+    geometries = {"patch_geometry": patch, "window_geometry": window}
+    first = [tiny(shake=0.1, **geometries, curvature=c).cluster_maps(images())[0][0] for c in (1.0, 9.0)]
+    assert torch.equal(first[0].patch, first[1].patch) == (patch == "euclidean")
+    assert torch.equal(first[0].window, first[1].window) == (window == "euclidean")
+
+
 def test_position_biases_follow_the_picture_to_another_size():
     """A bias that prefers one centre on the left half does so on a map twice as large."""
     model = tiny()

@@ -71,12 +71,22 @@ def tokens(rows: int = 2, length: int = 20, seed: int = 1) -> Tensor:
 # -- oracles no one here wrote ----------------------------------------------------------------------------------------
 
 
+def assert_same_outputs(ours: HelmForCausalLM, theirs: torch.nn.Module) -> None:
+    """Logits, those of the last tokens alone, the loss, and the stream before every block and at the end."""
+    for more in ({}, {"logits_to_keep": 3}, {"logits_to_keep": torch.tensor([0, 7])}, {"labels": tokens()}):
+        a, b = (m(tokens(), output_hidden_states=True, **more) for m in (ours, theirs))
+        assert_close(a.logits, b.logits, atol=1e-5, rtol=0)
+        assert_close(a.hidden_states, b.hidden_states, atol=1e-5, rtol=1e-5)
+        if "labels" in more:
+            assert_close(a.loss, b.loss, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_dense_twin_is_llama(tied):
     ours = model(shake=0.1, **DENSE, geometry="euclidean", tie_word_embeddings=tied)
     theirs = LlamaForCausalLM(LlamaConfig(**DENSE, rms_norm_eps=1e-6, tie_word_embeddings=tied)).eval()
     theirs.load_state_dict(ours.state_dict())
-    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+    assert_same_outputs(ours, theirs)
 
 
 @pytest.mark.parametrize("q_latent", [None, 20])
@@ -109,7 +119,7 @@ def test_the_mixture_twin_is_deepseek(q_latent):
         else:
             state[f"{prefix}.down_proj.weight"] = weight.transpose(0, 1).flatten(1)
     theirs.load_state_dict(state)
-    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+    assert_same_outputs(ours, theirs)
 
 
 # -- the textbook -----------------------------------------------------------------------------------------------------
@@ -155,6 +165,52 @@ def test_small_curvature_is_nearly_flat():
 
 
 # -- structure --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_hidden_state_is_where_a_shorter_model_ends(form):
+    """The stream before block n is that behind the first n blocks: with the residual that block n begins with."""
+    m = model(shake=0.1, **FORMS[form])
+    states = m(tokens(), output_hidden_states=True).hidden_states
+    blocks = m.model.layers
+    assert len(states) == len(blocks) + 1
+    last = m.model.output_residual
+    for n in range(1, len(blocks)):
+        m.model.layers, m.model.output_residual = blocks[:n], blocks[n].input_residual
+        assert_close(m.model.norm(states[n]), m.model(tokens(), use_cache=False).last_hidden_state)
+    m.model.layers, m.model.output_residual = blocks, last
+    assert torch.equal(m.model(tokens(), use_cache=False).last_hidden_state, states[-1])
+    assert_close(m.lm_head(states[-1]), m(tokens()).logits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fresh_model_reads_no_time(form):
+    """Every matrix that reads times has zeros there, so to still it changes nothing; elsewhere it has none."""
+    m = model(**FORMS[form])
+    before = {name: p.clone() for name, p in m.named_parameters()}
+    for module in m.modules():
+        if hasattr(module, "still_time"):
+            module.still_time()
+    assert all(torch.equal(p, before[name]) for name, p in m.named_parameters())
+    matrices = [p for name, p in m.model.layers.named_parameters() if p.dim() > 1 and "gate.weight" not in name]
+    assert len(matrices) > 9
+    for weight in matrices:
+        columns = (weight != 0).flatten(0, -2)
+        assert torch.equal(columns.any(0), columns.all(0))  # a column is zero as a whole or nowhere
+        assert columns.any(0).all() == (m.config.geometry == "euclidean")
+
+
+@pytest.mark.parametrize("form", ["mice", "mice twin", "mice constant"])
+def test_the_balance_loss_is_that_of_all_routers(form):
+    m = model(shake=0.1, **FORMS[form], balance_loss=0.25)
+    each = []
+    for router in (module for module in m.modules() if isinstance(module, Router)):
+        router.register_forward_hook(lambda _, __, out: each.append(out[2]))
+    balance = m.model(tokens())["balance"]
+    assert len(each) == 2
+    assert_close(balance, each[0] + each[1])
+    judged, learned = m(tokens(), labels=tokens()).loss, m.train()(tokens(), labels=tokens()).loss
+    assert_close(learned, judged + 0.25 * balance)
 
 
 def test_renumbering_experts_changes_nothing():
