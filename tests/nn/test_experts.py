@@ -1,4 +1,4 @@
-"""Routers and experts: the balance loss as its paper sums it, loads that are counted, columns of times that start still."""
+"""Routers and experts: the balance loss of the paper, loads that are counted, columns of times that start still."""
 
 import pytest
 import torch
