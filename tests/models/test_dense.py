@@ -295,6 +295,16 @@ def test_answers_have_the_pictures_own_size_and_labels_without_background():
         assert (detected["boxes"][:, [1, 3]] <= size[0]).all()
 
 
+def test_anchors_are_torchvisions():
+    """One size a level, 32 to 512, and three forms; the coarsest level is made of the one before it."""
+    theirs = models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None).rpn.anchor_generator
+    for build in (hcformer, torchvision_resnet):
+        model = mask_rcnn(build(), 2, width=8, size=64)
+        assert model.rpn.anchor_generator.sizes == theirs.sizes
+        assert model.rpn.anchor_generator.aspect_ratios == theirs.aspect_ratios
+        assert len(model.backbone(torch.rand(1, 3, 64, 64))) == len(theirs.sizes)
+
+
 def test_sizes_in_training_lie_around_that_of_inference():
     transform = mask_rcnn(hcformer(), 2, width=8, size=100, scale=(0.5, 1.5)).transform
     assert transform.min_size == (50, 75, 100, 125, 150, 100)

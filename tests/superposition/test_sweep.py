@@ -102,6 +102,21 @@ def test_loss_is_that_of_fresh_samples(monkeypatch):
         )
 
 
+@pytest.mark.parametrize("toy", [DOT[0], OTHERS[1]], ids=["compiled", "autograd"])
+def test_the_loss_of_a_run_is_on_samples_that_no_step_saw(tmp_path, toy):
+    (row,) = sweep([toy], SCHEDULE, tmp_path / "out", quiet=True)
+    group = module._group([toy], SCHEDULE, SweepOptions(quiet=True))
+    group.advance(SCHEDULE.steps)
+    state, sampler = group.state(), Sampler(toy.n, toy.law, toy.density, toy.seed)
+    fresh = sampler.batches(0, *module.EVALUATED, EVALUATION)
+    seen = sampler.batches(0, SCHEDULE.steps, SCHEDULE.batch)
+    samples = [{tuple(x) for x in b.dense_rows(0, b.rows[-1]).tolist()} for b in (fresh, seen)]
+    assert len(samples[0] & samples[1]) < 0.01 * len(samples[0])
+    x = torch.cat([fresh.dense(k) for k in range(module.EVALUATED[0])])
+    assert row["loss"] == pytest.approx(loss(x, state["W.0"], state["b.0"], toy.readout).item(), rel=1e-5)
+    assert row["loss"] != pytest.approx(row["train_loss"], rel=1e-5)
+
+
 class Killed(BaseException):
     pass
 

@@ -19,6 +19,7 @@ from horosphere.errors import UserError
 from horosphere.evaluate.text import validate
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.models.writing import packed_inputs, write
+from horosphere.nn import Router
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
 from horosphere.tasks.language import load, token_study
@@ -237,12 +238,25 @@ def test_what_a_run_logs(run):
     training = [line for line in lines(run) if "loss" in line]
     evaluation = [line for line in lines(run) if "eval_loss" in line]
     assert [line["step"] for line in training] == [1, 2, 3, 4]
-    assert all(line["expert_imbalance"] >= 1 for line in training)
+    assert all(1 < line["expert_imbalance"] <= 2 for line in training)  # two of four experts: twice their share
     assert [line["step"] for line in evaluation] == [2, 4]
     for line in evaluation:
         assert line["eval_perplexity"] == pytest.approx(math.exp(line["eval_loss"]))
         assert 0.09 < line["eval_curvature_min"] < line["eval_curvature_max"] < 2.2
     assert training[-1]["loss"] < training[0]["loss"]
+
+
+def test_the_imbalance_is_that_of_the_worst_layer(text):
+    task = live("language", text, "num_hidden_layers=4")
+    model = task.build(task.corpus).train()
+    routers = [module for module in model.modules() if isinstance(module, Router)]
+    assert len(routers) > 1
+    for router in routers:
+        router.e_score_correction_bias.zero_()
+    routers[0].e_score_correction_bias[:2] = 100.0  # always these two of four, in this layer
+    _, numbers = task.loss(model, task.batch(0, range(2)))
+    assert numbers["expert_imbalance"] == 2
+    assert any(router.load.max() < 2 * router.load.mean() for router in routers[1:])
 
 
 def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, text):
