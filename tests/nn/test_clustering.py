@@ -333,3 +333,11 @@ def test_centres_lie_on_a_square_grid():
     with pytest.raises(UserError, match=r"patch_centres = 5.*use 4"):
         mixer(patch_centres=5)
     assert similarity(torch.zeros(2, 3), torch.ones(1, 3), torch.ones(1), Euclidean()).abs().max() == 0
+
+
+def test_kernels_take_flat_soft_clusterings_of_few_and_narrow_centres():
+    assert mixer(patch_centres=64, head_width=64)._fusible()
+    assert not mixer(patch_centres=81)._fusible()
+    assert not mixer(head_width=65)._fusible()  # features and values: 130 numbers a head
+    assert not mixer(geometries="H+H")._fusible()
+    assert not mixer(assignment="hard")._fusible()
