@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
-from mutations import Mutation, compiles, mutations, scope  # noqa: E402
+from mutations import Mutation, mutations, scope, usable  # noqa: E402
 
 KEPT = ROOT / "build" / "mutation"  # git ignores build/
 EQUIVALENT = HERE / "equivalent_mutations.txt"
@@ -124,7 +124,7 @@ def _trace(files: Sequence[str], jobs: int) -> dict[str, dict[str, Any]]:
 def tests_for(mutation: Mutation, known: dict[str, dict[str, Any]], seconds: float) -> tuple[list[str], float]:
     """Names of the tests that run the line, in the order in which to ask them, and the seconds they take."""
     # a default of an argument runs when the file is imported, as constants do, and compiled code is not seen running
-    for lines in ({mutation.line}, set(scope(ROOT, mutation)), None):
+    for lines in ({mutation.line}, set(scope(ROOT, mutation)[1]), None):
         at = [n for n, test in known.items() if mutation.file in test["lines"]]
         if lines is not None:
             at = [n for n in at if not lines.isdisjoint(known[n]["lines"][mutation.file])]
@@ -192,7 +192,7 @@ def sample(rooms: Sequence[str], count: int, seed: int) -> dict[str, list[Mutati
         chance, order = random.Random(f"{seed} {name}"), sorted(lines)
         chance.shuffle(order)
         picks = (chance.choice(lines[line][chance.choice(sorted(lines[line]))]) for line in order)
-        whole = (pick for pick in picks if compiles(pick, ROOT))
+        whole = (pick for pick in picks if usable(ROOT, pick))
         chosen[name] = [pick for pick, _ in zip(whole, range(count), strict=False)]
     return chosen
 
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tests", nargs="+", default=["tests"], help="files and folders that may be asked")
-    parser.add_argument("--seconds", type=float, default=120.0, help="tests asked about one mutation, in seconds")
+    parser.add_argument("--seconds", type=float, default=60.0, help="tests asked about one mutation, in seconds")
     parser.add_argument("--out", type=Path, default=KEPT / "mutations.json")
     parser.add_argument("--resume", action="store_true", help="keep what --out holds, try the rest")
     parser.add_argument("--again", action="store_true", help="with --resume: try survivors again")

@@ -3,7 +3,8 @@
 A mutation replaces bytes start … end of a file by other bytes; the rest stays as it is.
 Left out, since no test should depend on it or none could notice it on a CPU: docstrings, messages (raise, warn, print,
 f-strings, progress), annotations, decorators, imports, `__repr__` and the like, TYPE_CHECKING, the files in `LEFT_OUT`
-(kernels of CUDA and Triton and what drives them), whatever stands under a condition that mentions CUDA.
+(kernels of CUDA and Triton and what drives them), `GPU_FUNCTIONS`, whatever stands under a condition that mentions CUDA
+or kernels.
 """
 
 import ast
@@ -17,6 +18,7 @@ LEFT_OUT = re.compile(r"nn/kernels/|superposition/cuda(_kernels)?\.py|train/grap
 SILENT = {"__repr__", "__str__", "extra_repr"}
 MESSAGES = {"print", "warn", "UserError", "add_argument", "add_parser", "TypeVar", "require", "progress", "update"}
 ON_GPU = ("cuda", "kernels", "fused(", "on_chip(", "TYPE_CHECKING", "__name__")  # in a condition
+GPU_FUNCTIONS = {"fused", "on_chip", "on_cuda", "_new_enough"}  # they say whether a kernel serves
 SYMMETRIC = {"transpose", "max", "min", "maximum", "minimum", "swapaxes", "equal", "isclose"}  # in two arguments
 # a check, or nothing at all on a CPU
 IDLE = {"device", "strict", "non_blocking", "encoding", "quiet"}
@@ -217,20 +219,21 @@ def mutations(root: Path, file: str) -> list[Mutation]:
     return [] if LEFT_OUT.search(file) else list(Finder(file, (root / file).read_bytes()).find())
 
 
-def compiles(mutation: Mutation, root: Path) -> bool:
+def usable(root: Path, mutation: Mutation) -> bool:
+    """Whether it compiles and could matter on a CPU."""
     try:
         ast.parse(mutation.apply((root / mutation.file).read_bytes()))
     except SyntaxError:
         return False
-    return True
+    return scope(root, mutation)[0] not in GPU_FUNCTIONS
 
 
-def scope(root: Path, mutation: Mutation) -> range:
-    """The lines of the innermost function around it; none where there is no function."""
-    tree = ast.parse((root / mutation.file).read_bytes())
-    spans = [
-        range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        for node in ast.walk(tree)
+def scope(root: Path, mutation: Mutation) -> tuple[str, range]:
+    """The innermost function around it and its lines; none where there is no function."""
+    functions = [
+        (node.name, range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        for node in ast.walk(ast.parse((root / mutation.file).read_bytes()))
         if isinstance(node, ast.FunctionDef)
     ]
-    return min((span for span in spans if mutation.line in span), key=len, default=range(0))
+    around = [function for function in functions if mutation.line in function[1]]
+    return min(around, key=lambda function: len(function[1]), default=("", range(0)))

@@ -377,10 +377,12 @@ def test_latent_cache_holds_what_it_says(geometry):
 
 def test_a_decoding_step_never_expands_the_history():
     m = model(shake=0.1, **LATENT)
-    past = m(tokens(2, 30), use_cache=True).past_key_values
     rows = []
     for block in m.model.layers:
         block.self_attn.kv_b_proj.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape[1]))
+    past = m(tokens(2, 30), use_cache=True).past_key_values
+    assert rows == [30, 30, 30]  # a prompt once
+    rows.clear()
     m(tokens(2, 1), past_key_values=past, use_cache=True)
     assert rows == [1, 1, 1]
 
