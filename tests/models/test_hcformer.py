@@ -168,6 +168,16 @@ def test_position_biases_follow_the_picture_to_another_size():
     assert (chosen[..., 17:] < 0.9).all()
 
 
+def test_every_matrix_starts_as_a_narrow_normal():
+    """trunc_normal of std 0.02 and no bias, as vision transformers have it; a new classifier too."""
+    model = HCFormer(hcformer_config("hcformer-nano-32"))
+    model.reset_classifier(7)
+    for module in (m for m in model.modules() if isinstance(m, nn.Linear)):
+        assert module.weight.std().item() == pytest.approx(0.02, rel=0.1)
+        assert not module.bias.any()
+    assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
+
+
 def test_layer_scale_starts_near_the_identity():
     plain = tiny(layer_scale=0.0)
     x = images()

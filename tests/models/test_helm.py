@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -306,6 +307,30 @@ def test_loss_in_pieces_is_the_loss(monkeypatch):
     assert_close(whole, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
 
 
+def test_the_defaults_are_the_smaller_size_of_the_paper():
+    default, named = HelmConfig().to_dict(), helm_config("helm-d-100m").to_dict()
+    assert {name for name in default if default[name] != named[name]} == {"vocab_size"}
+
+
+@pytest.mark.parametrize("name", HELM)
+def test_widths_are_whole_words_of_tensor_cores(name):
+    config = helm_config(name)
+    for width in ("hidden_size", "intermediate_size", "vocab_size", "moe_intermediate_size"):
+        assert getattr(config, width) % 64 == 0
+    for width in ("head_dim", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        assert (getattr(config, width) or 0) % 8 == 0
+    if config.attention == "full":
+        assert config.num_attention_heads * config.head_dim == config.hidden_size
+
+
+def test_learned_positions_end():
+    m = model(**FORMS["mice, learned positions"])
+    assert m(tokens(1, 64)).logits.shape == (1, 64, 97)
+    assert m(tokens(65, 2)).logits.shape == (65, 2, 97)
+    with pytest.raises(UserError, match="65 tokens: this model learned 64 positions"):
+        m(tokens(1, 65))
+
+
 @pytest.mark.parametrize("name", [*HELM, *TWINS])
 def test_named_configurations_have_their_size(name):
     with torch.device("meta"):
@@ -422,6 +447,26 @@ def test_save_and_load(form, dtype, tmp_path):
         assert torch.equal(ours.float(), theirs.float()), name
         if name.endswith(("log_ratio", "c0")):
             assert theirs.dtype == torch.float32
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_file_does_not_hold_starts_afresh(form, tmp_path):
+    """As in a new model: Hugging Face makes weights without memory and asks for a start of those it did not find."""
+    m = model(shake=0.1, **FORMS[form])
+    m.save_pretrained(tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+    found = [name for name in held if "layers.1" in name]
+    save_file({name: held[name] for name in found}, tmp_path / "model.safetensors", {"format": "pt"})
+    again, fresh = AutoModelForCausalLM.from_pretrained(tmp_path), model(seed=1, **FORMS[form])
+    for (name, ours), started in zip(again.state_dict().items(), fresh.state_dict().values(), strict=True):
+        if name in found:
+            assert torch.equal(ours, held[name]), name
+        elif ours.dim() < 2 or "c0" in name:
+            assert torch.equal(ours, started), name
+        else:
+            times = (started == 0).flatten(0, -2).all(0)
+            assert torch.equal((ours == 0).flatten(0, -2).all(0), times), name
+            assert_close(ours.std(), started.std(), rtol=0.25, atol=0, msg=name)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():
