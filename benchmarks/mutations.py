@@ -220,12 +220,13 @@ def mutations(root: Path, file: str) -> list[Mutation]:
 
 
 def usable(root: Path, mutation: Mutation) -> bool:
-    """Whether it compiles and could matter on a CPU."""
+    """Whether it compiles, is no message, and could matter on a CPU."""
     try:
         ast.parse(mutation.apply((root / mutation.file).read_bytes()))
     except SyntaxError:
         return False
-    return scope(root, mutation)[0] not in GPU_FUNCTIONS
+    message = mutation.operator == "statement removed" and mutation.before.partition("(")[0] in MESSAGES
+    return not message and scope(root, mutation)[0] not in GPU_FUNCTIONS
 
 
 def scope(root: Path, mutation: Mutation) -> tuple[str, range]:

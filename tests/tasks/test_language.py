@@ -16,6 +16,7 @@ pytest.importorskip("transformers", reason="language models need transformers")
 
 from horosphere.data.tokens import TokenFile, Windows, packed_positions, text_tokens, windows_in_order
 from horosphere.errors import UserError
+from horosphere.evaluate import text as evaluate_text
 from horosphere.evaluate.text import validate
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.models.writing import packed_inputs, write
@@ -174,6 +175,23 @@ def test_validation_is_the_mean_cost_of_every_token(recipe):
     assert score.tokens == 99
     assert score.nats == pytest.approx(nats, rel=1e-5)
     assert score.bits_per_byte == pytest.approx(nats / math.log(2) / 300, rel=1e-5)
+
+
+def test_no_more_logits_at_once_than_memory_is_kept_for(recipe, monkeypatch):
+    model, _ = untrained(recipe())
+    rows = []
+    model.register_forward_hook(lambda _, __, kwargs, out: rows.append(out.logits.shape[0]), with_kwargs=True)
+    monkeypatch.setattr(evaluate_text, "LOGITS", 4 * 16 * 320)
+    score = validate(model, stream(1000), 16, World())
+    assert set(rows) == {4, 3}  # 63 windows
+    monkeypatch.setattr(evaluate_text, "LOGITS", 1)
+    rows.clear()
+    assert validate(model, stream(100), 16, World()).tokens == 99
+    assert set(rows) == {1}
+    monkeypatch.undo()
+    rows.clear()
+    assert validate(model, stream(1000), 16, World()).nats == pytest.approx(score.nats, rel=1e-5)
+    assert rows == [63]
 
 
 def test_a_limit_scores_windows_of_the_whole_text_and_counts_bytes_in_proportion(recipe):

@@ -21,7 +21,7 @@ from horosphere import stopping
 from horosphere.errors import UserError
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.engine import Place, _Loop, rate
+from horosphere.train.engine import Place, _Loop, precision, rate
 from horosphere.train.task import Task
 from tests.train import toy_task
 from tests.train.toy_task import Toy, ToyTask, fit_task, lines, train
@@ -212,6 +212,35 @@ def test_every_process_has_random_numbers_of_its_own():
                 _Loop._seed(loop, step, rank)
                 seen.add(torch.rand(()).item())
     assert len(seen) == 3 * 4 * 3
+
+
+def test_every_step_is_in_training_mode(tmp_path):
+    """Also where the model comes in eval mode, and after evaluations."""
+    modes = []
+
+    class Asked(Flat):
+        def loss(self, model, batch):
+            modes.append(model.training)
+            return super().loss(model, batch)
+
+        def evaluate(self, model, last):
+            modes.append((model.training, torch.is_grad_enabled()))
+            return {}
+
+    config = EngineConfig(steps=3, batch=8, lr=0.1, eval_every=1)
+    fit_task(flat_model().eval(), Asked(), config, quiet(tmp_path / "run"))
+    assert modes == [True, (False, False)] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_half_precision_is_bf16_on_every_device():
+    """Alone, autocast takes fp16 on CUDA, whose gradients vanish without a scaler."""
+    for asked, device, half in (("bf16", "cpu", True), ("fp32", "cpu", False), ("auto", "cpu", False)):
+        context = precision(EngineConfig(steps=1, batch=1, lr=1, precision=asked), torch.device(device))
+        assert (context._enabled, context.fast_dtype) == (half, torch.bfloat16)
+    on_gpu = precision(EngineConfig(steps=1, batch=1, lr=1), torch.device("cuda"))
+    assert on_gpu.fast_dtype == torch.bfloat16
+    assert on_gpu._enabled == torch.cuda.is_available()
 
 
 def test_bf16_is_autocast_over_fp32_weights(tmp_path):
