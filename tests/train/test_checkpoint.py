@@ -100,6 +100,18 @@ def test_a_checkpoint_comes_back_bit_by_bit(tmp_path, monkeypatch, file_bytes):
     assert_same_bits(bits(other, again), bits(model, optimizer))
 
 
+def test_a_file_is_full_before_the_next_is_begun(monkeypatch):
+    tensors = {name: torch.zeros(count) for name, count in (("a", 5), ("b", 3), ("c", 7), ("d", 1), ("e", 20))}
+    for most, parts in (
+        (32, ["ab", "cd", "e"]),
+        (31, ["a", "b", "c", "d", "e"]),
+        (144, ["abcde"]),
+        (143, ["abcd", "e"]),
+    ):
+        monkeypatch.setattr(checkpoint, "FILE_BYTES", most)
+        assert ["".join(part) for part in checkpoint._parts(tensors)] == parts
+
+
 def test_weights_alone_can_be_read(saved):
     path, model, _ = saved
     other = Everything(seed=1)
