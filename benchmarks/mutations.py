@@ -19,7 +19,9 @@ SILENT = {"__repr__", "__str__", "extra_repr"}
 MESSAGES = {"print", "warn", "UserError", "add_argument", "add_parser", "TypeVar", "require", "progress", "update"}
 ON_GPU = ("cuda", "kernels", "fused(", "on_chip(", "TYPE_CHECKING", "__name__")  # in a condition
 GPU_FUNCTIONS = {"fused", "on_chip", "on_cuda", "_new_enough"}  # they say whether a kernel serves
-SYMMETRIC = {"transpose", "max", "min", "maximum", "minimum", "swapaxes", "equal", "isclose"}  # in two arguments
+# in two arguments
+SYMMETRIC = {"transpose", "max", "min", "maximum", "minimum", "swapaxes", "equal", "isclose", "dot", "addcmul_",
+    "promote_types"}  # fmt: skip
 # a check, or nothing at all on a CPU
 IDLE = {"device", "strict", "non_blocking", "encoding", "quiet"}
 

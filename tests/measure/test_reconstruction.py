@@ -33,6 +33,16 @@ def test_equals_the_definition_with_ties_and_in_any_block(problem, block):
     assert score.nodes == len({u for u, _ in relations})
 
 
+def test_more_points_than_memory_is_kept_for_are_ranked_one_by_one(monkeypatch):
+    points, relations = (
+        torch.randn(30, 2, generator=torch.Generator().manual_seed(0)),
+        np.array([(0, 1), (3, 2), (3, 9)]),
+    )
+    whole = reconstruction(points, Euclidean(), relations)
+    monkeypatch.setitem(reconstruction.__globals__, "ENTRIES", 7)
+    assert reconstruction(points, Euclidean(), relations) == whole
+
+
 @pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(), Poincare()])
 def test_equals_the_definition_on_points(manifold):
     points = manifold.random(40, 3, generator=torch.Generator().manual_seed(0))
