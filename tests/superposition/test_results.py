@@ -40,6 +40,16 @@ def test_settings_hold_all_widths_and_seeds():
         np.testing.assert_allclose(s.losses[1] / s.losses[0], 1.1)
 
 
+def test_rows_and_columns_are_in_the_order_of_seeds_and_widths():
+    """Whatever the order of the rows; a set of numbers has none."""
+    seeds, widths = [16, 8, 40, 0, 3], (64, 8, 128, 16)
+    rows = [{**row, "seed": seeds[row["seed"]]} for row in made(gammas=(0.1,), widths=widths, seeds=5)]
+    (setting,) = settings(rows)
+    assert list(setting.widths) == sorted(widths)
+    assert (setting.losses[:, :-1] > setting.losses[:, 1:]).all()
+    np.testing.assert_allclose(setting.losses[:, 0] * 8, [1 + seeds.index(seed) / 10 for seed in sorted(seeds)])
+
+
 def test_a_width_that_a_seed_lacks_is_left_out():
     rows = [row for row in made(gammas=(0.1,)) if (row["seed"], row["m"]) != (1, 25)]
     (setting,) = settings(rows)
