@@ -25,6 +25,13 @@ def test_what_was_written_is_read_back(tmp_path):
     assert read_results([tmp_path / "results.csv", tmp_path]) == rows * 2
 
 
+def test_empty_lines_say_nothing(tmp_path):
+    write(tmp_path / "results.csv", made())
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    (tmp_path / "results.csv").write_text("\n".join([*lines[:3], "", *lines[3:], "", ""]))
+    assert read_results([tmp_path]) == made()
+
+
 def test_settings_hold_all_widths_and_seeds():
     gathered = settings(made(laws=("power:1", "linear"), alpha_m=1.25))
     assert [(s.law, round(s.gamma, 3)) for s in gathered] == [
