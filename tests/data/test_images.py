@@ -390,6 +390,17 @@ def test_targets_are_mixed_as_pixels_are(mixup, cutmix):
     assert targets[:, 1].std() > 0.2
 
 
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.0, 0.0)])
+def test_either_mixture_alone_mixes(mixup, cutmix):
+    how = replace(OFF, mixup=mixup, cutmix=cutmix)
+    images, labels = batch()
+    x, targets = augment(images, labels, 4, Draws.of(0, 0, BATCH, how), how)
+    mixed = bool(mixup or cutmix)
+    assert how.mixes == mixed
+    assert torch.equal(x, normalise(images)) != mixed
+    assert ((targets == 0) | (targets == 1)).all() != mixed
+
+
 def test_a_quarter_of_the_pictures_loses_a_rectangle():
     how, rows = replace(OFF, erase=0.25), 800
     images = torch.full((rows, 3, 20, 20), 255, dtype=torch.uint8)
