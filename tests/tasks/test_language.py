@@ -287,6 +287,15 @@ def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, text):
     assert task.evaluate(model, last=False)["loss"] != pytest.approx(again.loss, rel=1e-6)
 
 
+def test_another_field_is_read(tmp_path):
+    rows = [{"text": "never", "body": f"the cat sat on mat {i}"} for i in range(60)]
+    (tmp_path / "cats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    corpus = tiny("language", tmp_path / "cats.jsonl", "field=body").task.open_data()
+    text = corpus.tokenizer.decode(corpus.train.tokens[:200].astype(int))
+    assert "the cat sat on mat" in text
+    assert "never" not in text
+
+
 def test_a_tokenizer_of_ones_own(run, recipe, tmp_path):
     assert run_tiny(recipe("llama-tiny", f"tokenizer={run}", "steps=1"), tmp_path / "run").step == 1
     assert json.loads((tmp_path / "run/tokenizer.json").read_text()) == json.loads((run / "tokenizer.json").read_text())

@@ -54,6 +54,14 @@ def data(tmp_path_factory):
     return write_npz(tmp_path_factory.mktemp("data") / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
 
 
+def test_an_untrained_network_is_the_same_every_time_and_at_rest(data):
+    task, chance = small(data).task, torch.get_rng_state()
+    one, other = task.untrained(), task.untrained()
+    assert not any(module.training for module in one.network.modules())
+    assert all(torch.equal(a, b) for a, b in zip(*(t.network.state_dict().values() for t in (one, other)), strict=True))
+    assert torch.equal(torch.get_rng_state(), chance)  # nobody else's random numbers are touched
+
+
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
     """A run that is done."""
