@@ -135,6 +135,8 @@ def test_a_study_has_a_table_a_verdict_and_a_page_and_keeps_its_runs(kind, tmp_p
     assert json.loads((out / "study.json").read_text())["verdict"] == results.verdict()
     page = study_report(results, examine(study, results), catalogue.tasks()[study.task.kind].drawer).html()
     assert self_contained(page)
+    of_what = {"language": ("tokens", "this text"), "pictures": ("images", "these pictures")}
+    assert (results.unit, results.subject) == of_what.get(kind, ("nodes", "this data"))
     verdict, table, pictures = page.index(results.verdict()[:40]), page.index("<table>"), page.index("<img ")
     assert verdict < table < pictures < page.index("Made with")
     if kind == "language":
