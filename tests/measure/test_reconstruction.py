@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ def test_more_points_than_memory_is_kept_for_are_ranked_one_by_one(monkeypatch):
         np.array([(0, 1), (3, 2), (3, 9)]),
     )
     whole = reconstruction(points, Euclidean(), relations)
-    monkeypatch.setitem(reconstruction.__globals__, "ENTRIES", 7)
+    monkeypatch.setattr(import_module("horosphere.measure.reconstruction"), "ENTRIES", 7)
     assert reconstruction(points, Euclidean(), relations) == whole
 
 
