@@ -20,7 +20,7 @@ from transformers import (
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
-from horosphere.nn import LatentAttention, Router, SwiGLU, document_mask
+from horosphere.nn import LatentAttention, Router, SwiGLU, TokenHead, document_mask
 from tests.models import helm_reference
 
 SIZES = {
@@ -299,7 +299,10 @@ def test_loss_in_pieces_is_the_loss(monkeypatch):
     grads = [p.grad.clone() for p in m.parameters()]
     m.zero_grad()
     monkeypatch.setattr("horosphere.nn.head.LOGITS_AT_ONCE", 97 * 7)
+    nats, rows = TokenHead._nats, []
+    monkeypatch.setattr(TokenHead, "_nats", lambda head, x, labels: rows.append(len(x)) or nats(head, x, labels))
     pieces = m(tokens(), labels=labels).loss
+    assert rows == [7, 7, 7, 7, 6, 6]  # 40 in all, at most 7 at once
     pieces.backward()
     assert_close(pieces, whole)
     assert_close([p.grad for p in m.parameters()], grads, atol=1e-6, rtol=1e-5)
@@ -356,6 +359,8 @@ def test_named_configurations_have_their_size(name):
         ({"geometry": "spherical"}, "choose lorentz or euclidean"),
         ({"head_dim": 7}, "use 8"),
         ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to"),
+        ({"n_routed_experts": 2, "num_experts_per_tok": 0}, "1 to"),
+        ({"attention": "latent", "qk_rope_head_dim": 7}, "use 8"),
     ],
 )
 def test_a_wrong_configuration_names_the_fix(change, words):
