@@ -264,3 +264,10 @@ def test_the_words_of_another_program_are_its_own(monkeypatch):
 def test_a_run_is_found_under_a_relative_path(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     assert Run.open("run").folder == Path("run")
+
+
+def test_a_line_of_metrics_is_whole_when_the_disk_is_asked_to_keep_it(folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr("os.fsync", lambda _: seen.append((folder / "metrics.jsonl").read_text()))
+    runs.append(folder, {"step": 1, "loss": 2.0})
+    assert [json.loads(text.splitlines()[-1]) for text in seen] == [{"step": 1, "loss": 2.0}]

@@ -1,5 +1,6 @@
 """Comparisons of geometries from the command line: a table, a report, kept runs, and nothing replaced unasked."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,12 @@ def test_compare_an_undirected_graph(run, in_this_process):
     code, out, _ = run("compare", "ring.csv", "--graph", *SHORT, "--geometries", "euclidean,product", "--seeds", 1)
     assert code == 0
     assert "one run says nothing about chance. Pass --seeds 3." in out
-    assert Path("runs/compare-ring/report.html").is_file()
+    page = Path("runs/compare-ring/report.html").read_text(encoding="utf-8")
+    assert "one run says nothing about chance" in page
+    for geometry in ("euclidean", "product"):
+        shown = re.search(rf"^{geometry} .*?([\d.]+)", out, re.MULTILINE)
+        assert shown
+        assert shown[1] in page[page.index(geometry) :]
 
 
 def test_a_comparison_goes_on_where_it_was(run, in_this_process):

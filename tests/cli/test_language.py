@@ -197,6 +197,8 @@ def test_eval_of_another_text(run):
     assert code == 0
     assert cells(out)["text"] == "other.txt"
     assert cells(out)["predictions"] == "48 in windows of 16"
+    code, out, _ = run("eval", "runs/helm-mice-tiny", "--limit", 2)
+    assert (code, cells(out)["predictions"]) == (0, "32 in windows of 16")
 
 
 PAIRS = [
@@ -223,6 +225,19 @@ def test_eval_of_choices_shows_errors_and_chance(run, tasks):
     assert (blimp[0], blimp[1], blimp[4]) == ("blimp", "6", "0.500")
     assert (openbook[0], openbook[1], openbook[4]) == ("openbookqa", "8", "0.250")
     assert all(re.fullmatch(r"\d\.\d{3} ± \d\.\d{3}", cell) for cell in blimp[2:4])
+
+
+@pytest.mark.parametrize("how", [(), ("--harness",)])
+def test_a_limit_is_that_many_items(run, tasks, how):
+    if how:
+        pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness")
+    words = ("eval", "runs/helm-mice-tiny", "--task", "openbookqa", "--data", tasks, *how)
+    for limit in (3, 5):
+        code, out, _ = run(*words, "--limit", limit)
+        assert code == 0
+        row = re.split(r"\s{2,}", out.splitlines()[1])
+        assert row[1] == f"{limit}"
+        assert (float(row[2].split()[0]) * limit) == pytest.approx(round(float(row[2].split()[0]) * limit), abs=0.01)
 
 
 def test_the_harness_agrees(run, tasks):

@@ -1,16 +1,21 @@
 """Pictures from the command line: train, go on, explain; and every mistake in one line."""
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("torchvision", reason="pictures need torchvision")
 pytest.importorskip("matplotlib", reason="pictures of pictures need matplotlib")
 
+import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
 from horosphere.cli import main
+from horosphere.data.augment import normalise
+from horosphere.data.images import read_picture
 from horosphere.runs import Run
 from tests.cli.command_line import cells, runner
 from tests.data.pictures import write_npz
@@ -52,9 +57,19 @@ def test_a_run_says_how_well_it_knows_the_classes_and_their_parents(run):
 def test_a_picture_is_explained(run):
     code, out, _ = run("explain", "noise.png", "--model", "run", "--out", "seen")
     assert code == 0
-    assert "%" in out.splitlines()[0]  # the likeliest class
-    assert Path("seen/report.html").is_file()
-    assert Path("seen/clusters.png").is_file()
+    trained = Run.open("run").load()
+    seen, _ = read_picture("noise.png", trained.augmentation.still_box, trained.size, trained.size)
+    with torch.no_grad():
+        shares = trained.network(normalise(seen[None]))[0].softmax(-1)
+    best = int(shares.argmax())
+    likeliest = re.split(r"\s{2,}", out.splitlines()[0].strip())
+    assert likeliest == [trained.classes[best], f"{100 * shares[best]:.1f} %"]
+    page = Path("seen/report.html").read_text(encoding="utf-8")
+    assert all(cell in page for cell in likeliest)
+    assert page.count("<svg") + page.count("data:image/png") >= 2
+    picture = plt.imread("seen/clusters.png")
+    assert min(picture.shape[:2]) > 100
+    assert len(np.unique(picture)) > 50
 
 
 def test_a_run_is_judged_again_on_what_was_held_out_or_on_other_pictures(run):

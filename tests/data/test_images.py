@@ -376,6 +376,23 @@ def test_boxes_lie_where_they_should(height, width):
         )
 
 
+def test_pictures_are_judged_by_their_middle_as_torchvision_has_it():
+    """Resize(256), CenterCrop(224) where training sees parts; otherwise all of the shorter side."""
+    assert Augmentation(crop="random").still_box(256, 512, []) == (16.0, 144.0, 224.0, 224.0)
+    for crop in ("shift", "none"):
+        assert Augmentation(crop=crop).still_box(256, 512, []) == (0.0, 128.0, 256.0, 256.0)
+    assert Augmentation(crop="none").box(256, 512, []) == (0.0, 128.0, 256.0, 256.0)
+    draws = [0.1, 0.2, 0.3, 0.4]
+    assert Augmentation(crop="random").box(30, 40, draws) == random_box(30, 40, draws)
+    assert Augmentation(crop="shift").box(30, 40, draws) == shifted_box(30, 40, draws)
+
+
+def test_a_shifted_box_goes_every_way_alike():
+    """To each of the 2·4 + 1 places of a side of 32, and to none beyond."""
+    tops, lefts = zip(*(shifted_box(32, 32, [u, 1 - u])[:2] for u in np.linspace(0.05, 0.95, 9)), strict=True)
+    assert list(tops) == sorted(lefts) == [-4, -3, -2, -1, 0, 1, 2, 3, 4]
+
+
 def test_crops_of_photographs_are_8_to_100_per_cent():
     areas = (
         np.array([math.prod(random_box(100, 100, u)[2:]) for u in np.random.default_rng(0).random((2000, 4)).tolist()])
@@ -462,6 +479,17 @@ def test_targets_are_mixed_as_pixels_are(mixup, cutmix):
     assert targets[:, 1].std() > 0.2
 
 
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.0, 0.0)])
+def test_either_mixture_alone_mixes(mixup, cutmix):
+    how = replace(OFF, mixup=mixup, cutmix=cutmix)
+    images, labels = batch()
+    x, targets = augment(images, labels, 4, Draws.of(0, 0, BATCH, how), how)
+    mixed = bool(mixup or cutmix)
+    assert how.mixes == mixed
+    assert torch.equal(x, normalise(images)) != mixed
+    assert ((targets == 0) | (targets == 1)).all() != mixed
+
+
 def test_a_quarter_of_the_pictures_loses_a_rectangle():
     how, rows = replace(OFF, erase=0.25), 800
     images = torch.full((rows, 3, 20, 20), 255, dtype=torch.uint8)
@@ -472,6 +500,24 @@ def test_a_quarter_of_the_pictures_loses_a_rectangle():
     assert 0.25 < area.max() < 0.4
     for mask in gone[area > 0][:20]:
         assert mask.sum() == mask.any(0).sum() * mask.any(1).sum()
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 20), (7, 31)])
+def test_a_mirrored_draw_erases_the_mirrored_rectangle(height, width):
+    """So no edge is preferred, and none is left out."""
+    how, rows = replace(OFF, erase=1.0), 400
+    draws = Draws.of(0, 0, rows, how)
+    mirrored = replace(draws, erase=np.concatenate([draws.erase[:, :3], 1 - draws.erase[:, 3:]], 1))
+    images = torch.full((rows, 3, height, width), 255, dtype=torch.uint8)
+    gone, back = ((augment(images, np.zeros(rows, int), 2, d, how)[0] == 0).all(1) for d in (draws, mirrored))
+    assert torch.equal(gone, back.flip(-1, -2))
+    assert gone.any(0).all()
+    area = (gone.flatten(1).sum(1) / (height * width)).numpy()
+    whole = (gone.any(1).sum(1) < width) & (gone.any(2).sum(1) < height)  # those that no edge cuts
+    wanted = 0.02 + 0.31 * draws.erase[:, 1]
+    assert np.abs(area - wanted)[whole.numpy()].max() < (height + width) / 2 / (height * width)  # half a pixel a side
+    ratio = gone.any(2).sum(1) / gone.any(1).sum(1)
+    assert ratio.min() < 1 < ratio.max()
 
 
 def test_randaugment_is_torchvisions_picture_by_picture():

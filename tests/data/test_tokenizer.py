@@ -2,12 +2,13 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horosphere.data.tokenizer import END, FILES, load_tokenizer, train_tokenizer
+from horosphere.data.tokenizer import END, FILES, load_tokenizer, special_tokens, train_tokenizer
 from horosphere.errors import UserError
 
 pytest.importorskip("transformers")
@@ -40,6 +41,24 @@ def test_the_special_token(tokenizer):
         == 0
     )
     assert tokenizer.decode([0, *tokenizer("the cat")["input_ids"], 0], skip_special_tokens=True) == "the cat"
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ((1, 2, 3), (1, 2, 3)),
+        ((None, 2, 3), (2, 2, 3)),
+        ((1, None, 3), (1, 1, 3)),
+        ((1, 2, None), (1, 2, 1)),
+        ((None, 2, None), (2, 2, 2)),
+        ((0, 2, 0), (0, 2, 0)),
+        ((None, None, None), (None, None, None)),
+    ],
+)
+def test_a_token_that_is_missing_is_stood_in_for(given, used):
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    tokenizer = SimpleNamespace(**dict(zip(names, given, strict=True)))
+    assert tuple(special_tokens(tokenizer)[name] for name in names) == used
 
 
 def test_training_finds_words_and_splits_what_it_should(tokenizer):

@@ -1,5 +1,6 @@
 """Scores of classifiers: torchmetrics, torch and networkx say the same."""
 
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import networkx
@@ -8,9 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from horosphere.data.augment import Augmentation, normalise
 from horosphere.data.classes import ClassTree
+from horosphere.data.images import open_images
 from horosphere.errors import UserError
+from horosphere.evaluate import classification
 from horosphere.evaluate.classification import HierarchyScores, Judged, hierarchy_scores
+from tests.data.pictures import write_npz
 
 accuracy = pytest.importorskip("torchmetrics.functional.classification").multiclass_accuracy
 CPU = torch.device("cpu")
@@ -117,6 +122,39 @@ def test_the_truth_is_perfect_and_a_sibling_costs_less_than_a_stranger():
     assert (perfect, perfect.mistake) == (HierarchyScores(1.0, 1.0, 0.0, 0.0), 0.0)
     costs = [hierarchy_scores(np.full(4, answer), truth, tree).tree_error for answer in (0, 1, 3)]
     assert all(a < b for a, b in pairwise(costs))
+
+
+@dataclass
+class Share:
+    """One of several processes; `sums` holds what it gives to the others."""
+
+    rank: int
+    size: int
+    device = CPU
+    sums: list = field(default_factory=list)
+
+    def sum(self, values):
+        self.sums.append(values.clone())
+        return values
+
+
+@pytest.mark.parametrize(("rows", "size"), [(256, 1), (256, 2), (3, 1), (3, 2), (3, 4)])
+def test_processes_share_the_pictures_and_none_is_counted_twice(tmp_path, monkeypatch, rows, size):
+    monkeypatch.setattr(classification, "EVAL_ROWS", rows)
+    write_npz(tmp_path / "a.npz", coarse_of_fine=np.array([0, 0, 1, 1]), test=15)
+    data, how = open_images(str(tmp_path / "a.npz")), Augmentation(crop="none")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)).eval()
+    shares = [Share(rank, size) for rank in range(size)]
+    for share in shares:
+        classification.judge_pictures(model, data, 8, how, share)
+    sums, answers = (sum(parts) for parts in zip(*(share.sums for share in shares), strict=True))
+    pixels = torch.from_numpy(np.load(tmp_path / "a.npz")["test_images"]).movedim(-1, 1)
+    logits, truth = model(normalise(pixels)).double(), torch.from_numpy(data.valid.labels)
+    assert sums[-1] == 15
+    assert (sums[0] / 15).item() == pytest.approx(F.cross_entropy(logits, truth).item(), rel=1e-5)
+    expected = torch.stack([logits[truth == k].sum(0) for k in range(4)])
+    torch.testing.assert_close(answers, torch.cat([expected, truth.bincount()[:, None].double()], 1))
 
 
 @pytest.mark.parametrize(

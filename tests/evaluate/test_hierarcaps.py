@@ -31,6 +31,13 @@ def test_a_walk_goes_from_general_to_specific():
     assert walk[-1] == 1
 
 
+def test_a_walk_takes_fifty_steps():
+    """As published. Texts at fifty radii, each a better fit than the one before: all are met, and of more not all."""
+    assert retrieve(torch.arange(50), torch.arange(50.0)) == list(range(50))
+    assert len(retrieve(torch.arange(99), torch.arange(99.0))) == 50
+    assert retrieve(torch.arange(99), torch.arange(99.0), thresholds=99) == list(range(99))
+
+
 def judged(images, of):
     return hierarchy_retrieval(TEXTS @ images.T, (TEXTS - ROOT).norm(dim=-1), of, CAPTIONS)
 

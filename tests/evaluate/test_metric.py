@@ -43,6 +43,14 @@ def test_a_win_is_one_beyond_the_spreads_and_not_one_within(ours, theirs):
         assert HIGH.beats(ours, theirs) == (gap > spreads and gap > 0.0005)  # three digits are shown
 
 
+def test_both_spreads_count():
+    assert HIGH.beats([0.9, 0.9], [0.5, 0.6])
+    assert not HIGH.beats([0.9, 0.9], [0.5, 1.1])
+    assert not HIGH.beats([0.5, 1.1], [0.4, 0.4])
+    assert HIGH.beats([0.5], [0.499])  # what is shown tells them apart
+    assert not HIGH.beats([0.5], [0.4999])
+
+
 def test_what_is_shown():
     assert (HIGH.head, LOW.head) == ("top-1 ↑", "loss ↓")
     assert HIGH.show(0.12345) == "0.123"

@@ -4,6 +4,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import scipy.stats
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -82,6 +83,16 @@ def test_stderr_is_the_spread_over_repeated_texts():
         costs.append(perplexity(Constant(logits), [(tokens, torch.rand(40, LENGTH, generator=generator) < 0.5)]))
     spread = torch.tensor([p.loss for p in costs]).std().item()
     assert sum(p.stderr for p in costs) / len(costs) == pytest.approx(spread, rel=0.15)
+
+
+def test_stderr_of_windows_of_one_length_is_that_of_their_mean():
+    """n/(n - 1) and all: scipy's standard error of the mean, of few windows, where it matters."""
+    model = llama()
+    for rows in (2, 3, 7):
+        tokens = windows(rows)[0]
+        counted = torch.ones(rows, LENGTH, dtype=torch.bool)
+        losses = [perplexity(model, [(tokens[i : i + 1], counted[i : i + 1])]).loss for i in range(rows)]
+        assert perplexity(model, [(tokens, counted)]).stderr == pytest.approx(scipy.stats.sem(losses), rel=1e-4)
 
 
 def test_one_window_has_no_stderr():

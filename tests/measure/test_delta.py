@@ -49,6 +49,16 @@ def test_grids_are_as_bad_as_their_short_side(rows, columns):
     assert delta(to_graph(nx.grid_2d_graph(rows, columns))).delta == min(rows, columns) - 1
 
 
+@pytest.mark.parametrize("n", [12, 40])
+def test_graphs_that_share_a_node_are_as_bad_as_the_worse(n):
+    """Hundreds of pairs of one length come before the few long ones, or behind them."""
+    two_sides, cycle = nx.complete_bipartite_graph(20, 20), nx.cycle_graph(n)
+    glued = nx.compose(two_sides, nx.relabel_nodes(cycle, {i: i + 39 for i in cycle}))
+    assert len(glued) == 39 + n
+    assert delta_exact(path_lengths(two_sides)).delta == 1
+    assert delta_exact(path_lengths(glued)).delta == n // 4
+
+
 def test_complete_graph_is_a_star_without_its_centre():
     assert delta(to_graph(nx.complete_graph(12))).delta == 0
 

@@ -98,6 +98,7 @@ def test_one_group_has_no_strangers():
         ([-1, -1], 1, "one root"),
         ([0, 0], 1, "one root"),
         ([5, -1], 1, "Number them from 0"),
+        ([2, -1], 1, "node 0 has parent 2, but there are 2 nodes"),
         ([1, -1], 3, "3 classes in a tree of 2"),
         ([1, -1], 0, "0 classes"),
         ([0.5, -1], 1, "whole numbers"),

@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -31,6 +33,16 @@ def test_equals_the_definition_with_ties_and_in_any_block(problem, block):
     score = reconstruction(table.points, table, torch.tensor(relations), block=block)
     assert (score.mean_rank, score.map) == pytest.approx(reconstruction_of(distances.tolist(), relations), abs=1e-12)
     assert score.nodes == len({u for u, _ in relations})
+
+
+def test_more_points_than_memory_is_kept_for_are_ranked_one_by_one(monkeypatch):
+    points, relations = (
+        torch.randn(30, 2, generator=torch.Generator().manual_seed(0)),
+        np.array([(0, 1), (3, 2), (3, 9)]),
+    )
+    whole = reconstruction(points, Euclidean(), relations)
+    monkeypatch.setattr(import_module("horosphere.measure.reconstruction"), "ENTRIES", 7)
+    assert reconstruction(points, Euclidean(), relations) == whole
 
 
 @pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(), Poincare()])

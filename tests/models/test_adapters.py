@@ -175,3 +175,13 @@ def test_the_state_of_a_learner_is_what_learns():
     name = next(iter(state))
     with pytest.raises(RuntimeError, match="Missing key"):
         other.load_state_dict({key: value for key, value in state.items() if key != name})
+
+
+def test_adapters_begin_with_the_sizes_of_the_papers():
+    how = Adaptation()
+    assert (how.method, how.sides, how.block, how.rank, how.shared) == ("none", "text", 32, 8, False)
+    assert [Adaptation(sides=sides).towers for sides in ("text", "image", "both")] == [
+        ("text",),
+        ("image",),
+        ("text", "image"),
+    ]

@@ -44,6 +44,13 @@ def test_other_orders_of_classes_give_the_same_answers_in_that_order(changes):
     assert_close(network(patches, texts[order], pictures), network(patches, texts, pictures)[:, order])
 
 
+def test_few_channels_are_enough():
+    """Each doubling of the map halves them, but one stays."""
+    answer = head(channels=1, heads=1)(*inputs())
+    assert answer.shape == (2, 5, 16, 20)
+    assert answer.std() > 0
+
+
 @pytest.mark.parametrize("classes", [1, 2, 9])
 def test_any_number_of_classes_has_answers(classes):
     patches, texts, pictures = inputs(classes=classes)

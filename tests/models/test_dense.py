@@ -295,6 +295,39 @@ def test_answers_have_the_pictures_own_size_and_labels_without_background():
         assert (detected["boxes"][:, [1, 3]] <= size[0]).all()
 
 
+def test_anchors_are_torchvisions():
+    """One size a level, 32 to 512, and three forms; the coarsest level is made of the one before it."""
+    theirs = models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None).rpn.anchor_generator
+    for build in (hcformer, torchvision_resnet):
+        model = mask_rcnn(build(), 2, width=8, size=64)
+        assert model.rpn.anchor_generator.sizes == theirs.sizes
+        assert model.rpn.anchor_generator.aspect_ratios == theirs.aspect_ratios
+        assert len(model.backbone(torch.rand(1, 3, 64, 64))) == len(theirs.sizes)
+
+
+def test_heads_are_torchvisions():
+    """Kernels, dilations and what is cut out, of all heads; channels are as many as the pyramid has."""
+    theirs = models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3)
+    ours = mask_rcnn(hcformer(), 2, width=256, size=64)
+
+    def layers(model):
+        heads = {"rpn": model.rpn.head, "roi": model.roi_heads}
+        for name, m in ((f"{k}.{n}", m) for k, head in heads.items() for n, m in head.named_modules()):
+            if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)):
+                yield name, m.weight.shape, m.stride, m.padding, m.dilation
+            elif isinstance(m, nn.Linear):
+                yield name, m.weight.shape
+
+    assert list(layers(ours)) == list(layers(theirs))
+    for pool in ("box_roi_pool", "mask_roi_pool"):
+        for setting in ("output_size", "sampling_ratio", "featmap_names"):
+            assert getattr(getattr(ours.roi_heads, pool), setting) == getattr(getattr(theirs.roi_heads, pool), setting)
+    assert (ours.transform.image_mean, ours.transform.image_std) == (
+        theirs.transform.image_mean,
+        theirs.transform.image_std,
+    )
+
+
 def test_sizes_in_training_lie_around_that_of_inference():
     transform = mask_rcnn(hcformer(), 2, width=8, size=100, scale=(0.5, 1.5)).transform
     assert transform.min_size == (50, 75, 100, 125, 150, 100)

@@ -147,6 +147,16 @@ def test_cluster_maps_of_every_stage_block_and_head(name):
                 assert block.window is None
 
 
+@pytest.mark.parametrize("window", ["euclidean", "lorentz"])
+@pytest.mark.parametrize("patch", ["euclidean", "lorentz"])
+def test_each_level_lives_in_the_geometry_it_is_given(patch, window):
+    """Only a curved level feels another curvature; a flat one measures angles, which no scale of features changes."""
+    geometries = {"patch_geometry": patch, "window_geometry": window}
+    first = [tiny(shake=0.1, **geometries, curvature=c).cluster_maps(images())[0][0] for c in (1.0, 9.0)]
+    assert torch.equal(first[0].patch, first[1].patch) == (patch == "euclidean")
+    assert torch.equal(first[0].window, first[1].window) == (window == "euclidean")
+
+
 def test_position_biases_follow_the_picture_to_another_size():
     """A bias that prefers one centre on the left half does so on a map twice as large."""
     model = tiny()
@@ -156,6 +166,16 @@ def test_position_biases_follow_the_picture_to_another_size():
     chosen = model.cluster_maps(images(128, 128))[0][0].patch[:, :, 0]
     assert (chosen[..., :15] > 0.99).all()
     assert (chosen[..., 17:] < 0.9).all()
+
+
+def test_every_matrix_starts_as_a_narrow_normal():
+    """trunc_normal of std 0.02 and no bias, as vision transformers have it; a new classifier too."""
+    model = HCFormer(hcformer_config("hcformer-nano-32"))
+    model.reset_classifier(7)
+    for module in (m for m in model.modules() if isinstance(m, nn.Linear)):
+        assert module.weight.std().item() == pytest.approx(0.02, rel=0.1)
+        assert not module.bias.any()
+    assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
 
 
 def test_layer_scale_starts_near_the_identity():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -19,7 +20,7 @@ from transformers import (
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
-from horosphere.nn import LatentAttention, Router, SwiGLU, document_mask
+from horosphere.nn import LatentAttention, Router, SwiGLU, TokenHead, document_mask
 from tests.models import helm_reference
 
 SIZES = {
@@ -71,12 +72,22 @@ def tokens(rows: int = 2, length: int = 20, seed: int = 1) -> Tensor:
 # -- oracles no one here wrote ----------------------------------------------------------------------------------------
 
 
+def assert_same_outputs(ours: HelmForCausalLM, theirs: torch.nn.Module) -> None:
+    """Logits, those of the last tokens alone, the loss, and the stream before every block and at the end."""
+    for more in ({}, {"logits_to_keep": 3}, {"logits_to_keep": torch.tensor([0, 7])}, {"labels": tokens()}):
+        a, b = (m(tokens(), output_hidden_states=True, **more) for m in (ours, theirs))
+        assert_close(a.logits, b.logits, atol=1e-5, rtol=0)
+        assert_close(a.hidden_states, b.hidden_states, atol=1e-5, rtol=1e-5)
+        if "labels" in more:
+            assert_close(a.loss, b.loss, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_dense_twin_is_llama(tied):
     ours = model(shake=0.1, **DENSE, geometry="euclidean", tie_word_embeddings=tied)
     theirs = LlamaForCausalLM(LlamaConfig(**DENSE, rms_norm_eps=1e-6, tie_word_embeddings=tied)).eval()
     theirs.load_state_dict(ours.state_dict())
-    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+    assert_same_outputs(ours, theirs)
 
 
 @pytest.mark.parametrize("q_latent", [None, 20])
@@ -109,7 +120,7 @@ def test_the_mixture_twin_is_deepseek(q_latent):
         else:
             state[f"{prefix}.down_proj.weight"] = weight.transpose(0, 1).flatten(1)
     theirs.load_state_dict(state)
-    assert_close(ours(tokens()).logits, theirs(tokens()).logits, atol=1e-5, rtol=0)
+    assert_same_outputs(ours, theirs)
 
 
 # -- the textbook -----------------------------------------------------------------------------------------------------
@@ -155,6 +166,52 @@ def test_small_curvature_is_nearly_flat():
 
 
 # -- structure --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_hidden_state_is_where_a_shorter_model_ends(form):
+    """The stream before block n is that behind the first n blocks: with the residual that block n begins with."""
+    m = model(shake=0.1, **FORMS[form])
+    states = m(tokens(), output_hidden_states=True).hidden_states
+    blocks = m.model.layers
+    assert len(states) == len(blocks) + 1
+    last = m.model.output_residual
+    for n in range(1, len(blocks)):
+        m.model.layers, m.model.output_residual = blocks[:n], blocks[n].input_residual
+        assert_close(m.model.norm(states[n]), m.model(tokens(), use_cache=False).last_hidden_state)
+    m.model.layers, m.model.output_residual = blocks, last
+    assert torch.equal(m.model(tokens(), use_cache=False).last_hidden_state, states[-1])
+    assert_close(m.lm_head(states[-1]), m(tokens()).logits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fresh_model_reads_no_time(form):
+    """Every matrix that reads times has zeros there, so to still it changes nothing; elsewhere it has none."""
+    m = model(**FORMS[form])
+    before = {name: p.clone() for name, p in m.named_parameters()}
+    for module in m.modules():
+        if hasattr(module, "still_time"):
+            module.still_time()
+    assert all(torch.equal(p, before[name]) for name, p in m.named_parameters())
+    matrices = [p for name, p in m.model.layers.named_parameters() if p.dim() > 1 and "gate.weight" not in name]
+    assert len(matrices) > 9
+    for weight in matrices:
+        columns = (weight != 0).flatten(0, -2)
+        assert torch.equal(columns.any(0), columns.all(0))  # a column is zero as a whole or nowhere
+        assert columns.any(0).all() == (m.config.geometry == "euclidean")
+
+
+@pytest.mark.parametrize("form", ["mice", "mice twin", "mice constant"])
+def test_the_balance_loss_is_that_of_all_routers(form):
+    m = model(shake=0.1, **FORMS[form], balance_loss=0.25)
+    each = []
+    for router in (module for module in m.modules() if isinstance(module, Router)):
+        router.register_forward_hook(lambda _, __, out: each.append(out[2]))
+    balance = m.model(tokens())["balance"]
+    assert len(each) == 2
+    assert_close(balance, each[0] + each[1])
+    judged, learned = m(tokens(), labels=tokens()).loss, m.train()(tokens(), labels=tokens()).loss
+    assert_close(learned, judged + 0.25 * balance)
 
 
 def test_renumbering_experts_changes_nothing():
@@ -242,12 +299,39 @@ def test_loss_in_pieces_is_the_loss(monkeypatch):
     grads = [p.grad.clone() for p in m.parameters()]
     m.zero_grad()
     monkeypatch.setattr("horosphere.nn.head.LOGITS_AT_ONCE", 97 * 7)
+    nats, rows = TokenHead._nats, []
+    monkeypatch.setattr(TokenHead, "_nats", lambda head, x, labels: rows.append(len(x)) or nats(head, x, labels))
     pieces = m(tokens(), labels=labels).loss
+    assert rows == [7, 7, 7, 7, 6, 6]  # 40 in all, at most 7 at once
     pieces.backward()
     assert_close(pieces, whole)
     assert_close([p.grad for p in m.parameters()], grads, atol=1e-6, rtol=1e-5)
     logits = m.eval()(tokens()).logits[:, :-1]
     assert_close(whole, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
+
+
+def test_the_defaults_are_the_smaller_size_of_the_paper():
+    default, named = HelmConfig().to_dict(), helm_config("helm-d-100m").to_dict()
+    assert {name for name in default if default[name] != named[name]} == {"vocab_size"}
+
+
+@pytest.mark.parametrize("name", HELM)
+def test_widths_are_whole_words_of_tensor_cores(name):
+    config = helm_config(name)
+    for width in ("hidden_size", "intermediate_size", "vocab_size", "moe_intermediate_size"):
+        assert getattr(config, width) % 64 == 0
+    for width in ("head_dim", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        assert (getattr(config, width) or 0) % 8 == 0
+    if config.attention == "full":
+        assert config.num_attention_heads * config.head_dim == config.hidden_size
+
+
+def test_learned_positions_end():
+    m = model(**FORMS["mice, learned positions"])
+    assert m(tokens(1, 64)).logits.shape == (1, 64, 97)
+    assert m(tokens(65, 2)).logits.shape == (65, 2, 97)
+    with pytest.raises(UserError, match="65 tokens: this model learned 64 positions"):
+        m(tokens(1, 65))
 
 
 @pytest.mark.parametrize("name", [*HELM, *TWINS])
@@ -275,6 +359,8 @@ def test_named_configurations_have_their_size(name):
         ({"geometry": "spherical"}, "choose from lorentz, euclidean"),
         ({"head_dim": 7}, "use 8"),
         ({"n_routed_experts": 2, "num_experts_per_tok": 3}, "1 to"),
+        ({"n_routed_experts": 2, "num_experts_per_tok": 0}, "1 to"),
+        ({"attention": "latent", "qk_rope_head_dim": 7}, "use 8"),
     ],
 )
 def test_a_wrong_configuration_names_the_fix(change, words):
@@ -321,10 +407,12 @@ def test_latent_cache_holds_what_it_says(geometry):
 
 def test_a_decoding_step_never_expands_the_history():
     m = model(shake=0.1, **LATENT)
-    past = m(tokens(2, 30), use_cache=True).past_key_values
     rows = []
     for block in m.model.layers:
         block.self_attn.kv_b_proj.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape[1]))
+    past = m(tokens(2, 30), use_cache=True).past_key_values
+    assert rows == [30, 30, 30]  # a prompt once
+    rows.clear()
     m(tokens(2, 1), past_key_values=past, use_cache=True)
     assert rows == [1, 1, 1]
 
@@ -377,6 +465,26 @@ def test_a_curvature_is_saved_with_its_configuration(dtype, tmp_path):
     again.load_state_dict(m.state_dict())
     with pytest.raises(RuntimeError, match=r"saved on Lorentz\(c=0\.5\), loaded on Lorentz\(c=1\.0\)"):
         model(curvature=1.0).load_state_dict(m.state_dict())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_file_does_not_hold_starts_afresh(form, tmp_path):
+    """As in a new model: Hugging Face makes weights without memory and asks for a start of those it did not find."""
+    m = model(shake=0.1, **FORMS[form])
+    m.save_pretrained(tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+    found = [name for name in held if "layers.1" in name]
+    save_file({name: held[name] for name in found}, tmp_path / "model.safetensors", {"format": "pt"})
+    again, fresh = AutoModelForCausalLM.from_pretrained(tmp_path), model(seed=1, **FORMS[form])
+    for (name, ours), started in zip(again.state_dict().items(), fresh.state_dict().values(), strict=True):
+        if name in found:
+            assert torch.equal(ours, held[name]), name
+        elif ours.dim() < 2 or "c0" in name:
+            assert torch.equal(ours, started), name
+        else:
+            times = (started == 0).flatten(0, -2).all(0)
+            assert torch.equal((ours == 0).flatten(0, -2).all(0), times), name
+            assert_close(ours.std(), started.std(), rtol=0.25, atol=0, msg=name)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():

@@ -10,8 +10,10 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.models.himapper import (
+    Attention,
     HiMapper,
     HiMapperConfig,
+    Layer,
     Mapper,
     NodeSpace,
     Tree,
@@ -34,6 +36,59 @@ ABLATIONS = [
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():
     torch.manual_seed(0)
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+def torchs(ours: Attention) -> nn.MultiheadAttention:
+    """torch's attention with the same weights."""
+    width = ours.out.in_features
+    theirs = nn.MultiheadAttention(width, ours.heads, batch_first=True)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat((ours.query.weight, ours.key_value.weight)))
+        theirs.out_proj.weight.copy_(ours.out.weight)
+        theirs.out_proj.bias.copy_(ours.out.bias)
+    return theirs
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    """No two norms are alike, and nothing is at its start."""
+    with torch.no_grad():
+        for p in module.parameters():
+            p += 0.5 * torch.randn_like(p)
+    return module
+
+
+def test_attention_is_torchs():
+    ours = shaken(Attention(12, 3))
+    x, memory, mask = torch.randn(2, 4, 12), torch.randn(2, 7, 12), torch.rand(4, 7) < 0.6
+    mask[:, 0] = True
+    expected, weights = torchs(ours)(x, memory, memory)
+    assert_close(ours(x, memory), expected)
+    assert_close(ours.weights(x, memory), weights)
+    assert_close(ours(x, memory, mask), torchs(ours)(x, memory, memory, attn_mask=~mask)[0])
+    sharp = Attention(12, 3, scale=2.0)
+    sharp.load_state_dict(ours.state_dict())
+    with torch.no_grad():
+        ours.query.weight *= 2.0 * 4**0.5  # torch divides by the root of a head's width
+    assert_close(sharp(x, memory), torchs(ours)(x, memory, memory)[0])
+
+
+def test_a_layer_is_its_formula():
+    layer = shaken(Layer(12, 3))
+    x, memory, beside, mask = torch.randn(2, 4, 12), torch.randn(2, 7, 12), torch.randn(2, 2, 12), torch.eye(4).bool()
+    cross, own = torchs(layer.cross_attention), torchs(layer.self_attention)
+    y = x + cross(layer.norms[0](x), memory, memory)[0]
+    assert_close(layer.attention(x, memory), cross(layer.norms[0](x), memory, memory)[1])
+
+    def rest(seen, **more):
+        z = y + own(layer.norms[1](y), seen, seen, **more)[0]
+        return z + layer.mlp(layer.norms[2](z))
+
+    assert_close(layer(x, memory), rest(layer.norms[1](y)))
+    assert_close(layer(x, memory, mask=mask), rest(layer.norms[1](y), attn_mask=~mask))
+    assert_close(layer(x, memory, beside), rest(torch.cat((layer.norms[1](y), beside), 1)))
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------

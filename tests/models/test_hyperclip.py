@@ -157,3 +157,6 @@ def test_both_kinds_of_attention_are_found(towers):
 
 def test_the_radius_of_a_vector_is_twice_its_length():
     assert radius_loss(torch.tensor([[3.0, 4.0]]), 5.0).item() == pytest.approx(1.0)
+    rows = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])  # radii 0, 10 and 20; 10 is wanted
+    assert radius_loss(rows, 10.0).item() == pytest.approx((1 + 0 + 1) / 3)
+    assert radius_loss(rows[2:], 5.0).item() == pytest.approx(9)

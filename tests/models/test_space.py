@@ -47,6 +47,17 @@ def test_flat_space_compares_by_distances(squared):
     assert_close(space.alike(space.text(a), space.image(b)), -(distance**2 if squared else distance))
 
 
+def test_a_space_begins_as_merus_does():
+    """c = 1, learned, and vectors of length 1 near the origin: MERU puts them at 1/√width, here of 256 dimensions."""
+    space = Space(SpaceConfig("lorentz"))
+    assert_close(space.manifold.c, torch.ones(1))
+    assert space.manifold.c.requires_grad
+    v = F.normalize(torch.randn(3, 256), dim=-1)
+    for side in (space.text, space.image):
+        assert_close(space.manifold.dist0(side(v)), torch.full((3,), 256**-0.5))
+    assert not SpaceConfig().squared
+
+
 @pytest.mark.parametrize("geometry", ["lorentz", "euclidean"])
 def test_a_picture_behind_its_text_is_entailed_and_one_before_it_is_not(geometry):
     space, v = made(geometry), vectors(5)

@@ -6,8 +6,8 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.towers import SpaceConfig, TwoTowers, load_towers, minilm
-from tests.models.tiny_clip import CLIPS, Words, huggingface_clip, open_clip
+from horosphere.models.towers import SpaceConfig, TwoTowers, clip, load_towers, minilm
+from tests.models.tiny_clip import CLIPS, Words, huggingface_clip, open_clip, write_clip
 
 TEXTS = ["a cat", "a dog on a mat", ""]
 
@@ -40,6 +40,23 @@ def test_the_vectors_are_those_of_open_clip():
     image, text, _ = towers.model(towers.normalised(images), tokens["text"])
     for ours, theirs in ((towers.text(tokens), text), (towers.image(images), image)):
         assert_close(torch.nn.functional.normalize(ours, dim=-1), theirs)
+
+
+def test_pixels_are_openais_where_nobody_says_otherwise():
+    theirs = pytest.importorskip("open_clip")
+    assert clip.MEAN == theirs.OPENAI_DATASET_MEAN
+    assert clip.STD == theirs.OPENAI_DATASET_STD
+
+
+def test_nothing_of_a_folder_is_looked_for_elsewhere(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    write_clip(tmp_path, ("cat", "dog"))
+    asked = []
+    for kind in (transformers.AutoTokenizer, transformers.CLIPModel):
+        read = kind.from_pretrained
+        monkeypatch.setattr(kind, "from_pretrained", lambda *a, read=read, **how: asked.append(how) or read(*a, **how))
+    load_towers(str(tmp_path))
+    assert [how["local_files_only"] for how in asked] == [True, True]
 
 
 def test_a_folder_without_a_model_or_a_tokenizer_is_named(tmp_path):

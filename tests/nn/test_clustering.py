@@ -333,3 +333,19 @@ def test_centres_lie_on_a_square_grid():
     with pytest.raises(UserError, match=r"patch_centres = 5.*use 4"):
         mixer(patch_centres=5)
     assert similarity(torch.zeros(2, 3), torch.ones(1, 3), torch.ones(1), Euclidean()).abs().max() == 0
+
+
+def test_a_mixer_starts_without_a_preference_for_places_and_with_scales_of_one():
+    m = mixer(shake=0.0)
+    assert m.patch_scale == m.window_scale == 1
+    assert not m.patch_bias.any()
+    assert not m.window_bias.any()
+    assert mixer(position_bias=False).patch_bias is mixer(position_bias=False).window_bias is None
+
+
+def test_kernels_take_flat_soft_clusterings_of_few_and_narrow_centres():
+    assert mixer(patch_centres=64, head_width=64)._fusible()
+    assert not mixer(patch_centres=81)._fusible()
+    assert not mixer(head_width=65)._fusible()  # features and values: 130 numbers a head
+    assert not mixer(geometries="H+H")._fusible()
+    assert not mixer(assignment="hard")._fusible()

@@ -6,7 +6,16 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from horosphere.geometry import Euclidean, Lorentz
-from horosphere.nn import SlotLinear, SlotNorm, SlotResidual
+from horosphere.nn import (
+    Attention,
+    LatentAttention,
+    LatentSizes,
+    MixtureOfExperts,
+    SlotLinear,
+    SlotNorm,
+    SlotResidual,
+    TokenHead,
+)
 from horosphere.nn.slots import residual_norm, side_by_side
 
 
@@ -84,6 +93,36 @@ def test_layers_side_by_side_are_the_layers_one_by_one():
     results = [(form, *torch.autograd.grad(form.square().sum(), [x, *weights])) for form in forms]
     for one, apart in zip(*results, strict=True):
         assert_close(one, apart)
+
+
+LATENT = LatentSizes(q_latent=6, kv_latent=8, nope=4, rope=4, value=4)
+SLOT_LAYERS = {
+    "linear": lambda m: SlotLinear(8, 5, m),
+    "norm": lambda m: SlotNorm(8, m),
+    "centroid": lambda m: SlotResidual(8, m),
+    "additive": lambda m: SlotResidual(8, m, "additive"),
+    "attention": lambda m: Attention(8, 2, 4, m),
+    "latent attention": lambda m: LatentAttention(8, 2, m, LATENT),
+    "mixture": lambda m: MixtureOfExperts(8, 6, m, routed=3, active=2, shared=1, spread=(0.5, 2.0)),
+    "head": lambda m: TokenHead(8, 11, m),
+}
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(0.7), Euclidean()], ids=["lorentz", "euclidean"])
+@pytest.mark.parametrize("kind", SLOT_LAYERS)
+def test_reset_makes_a_layer_anew(kind, manifold):
+    """What a model made on the meta device needs: to_empty() leaves garbage, reset_parameters() a start."""
+    torch.manual_seed(0)
+    fresh = SLOT_LAYERS[kind](manifold)
+    used = SLOT_LAYERS[kind](manifold)
+    for t in (*used.parameters(), *used.buffers()):
+        torch.nn.init.constant_(t, torch.nan)
+    torch.manual_seed(0)
+    for module in used.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    for (name, a), b in zip(fresh.state_dict().items(), used.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
 
 
 def test_a_wrapped_layer_is_heard_in_training():

@@ -81,6 +81,22 @@ def test_sparse_tables_are_not_decayed():
         assert only["weight_decay"] == 0
 
 
+def test_what_is_left_alone_is_so_wherever_it_lies():
+    """The module that owns a parameter decides, not those around it."""
+    left = nn.ModuleDict(
+        {
+            "norm": nn.LayerNorm((3, 4)),  # its weight has two axes
+            "sparse": nn.Embedding(5, 4, sparse=True),
+            "scale": nn.ParameterList([nn.Parameter(torch.ones(4, 1, 1))]),
+        }
+    )
+    decayed = nn.ModuleDict({"column": nn.Linear(4, 1, bias=False), "dense": nn.Embedding(5, 4)})
+    model = nn.Sequential(nn.Sequential(left), nn.Sequential(decayed))
+    places = where(param_groups(model, weight_decay=0.1))
+    assert {places[id(p)] for p in left.parameters()} == {"alone"}
+    assert {places[id(p)] for p in decayed.parameters()} == {"decayed"}
+
+
 def test_options_reach_every_group():
     groups = param_groups(Everything(Lorentz(), Poincare()), lr=0.5, betas=(0.1, 0.2))
     assert len(groups) == 4

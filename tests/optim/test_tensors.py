@@ -177,6 +177,31 @@ def test_sparse_gradients_move_the_rows_they_touch(m, optimizer, textbook, optio
         assert torch.equal(table.weight.detach()[6:], sparse_table(m).weight.detach()[6:])
 
 
+@curved
+@optimizers
+def test_sparse_tables_stepped_together_are_stepped_alone(optimizer, options, name):
+    """Beside a dense one, all of one group."""
+    m = manifold(name)
+    options = {**options, "nesterov": False} if "nesterov" in options else options
+    targets = {n: points(m, 8, seed=n) for n in range(3)}
+
+    def steps(names):
+        params = {n: nn.Parameter(points(m, 8, seed=10 + n)) for n in names}
+        stepping = optimizer(group(list(params.values()), m), **options)
+        for rows in VISITS:
+            for n, p in params.items():
+                grad = gradient(m, p, targets[n])
+                if n:
+                    at = torch.tensor(rows).unique()
+                    grad = torch.sparse_coo_tensor(at[None], grad[at], p.shape, check_invariants=True)
+                p.grad = grad
+            stepping.step()
+        return params
+
+    for n, p in steps([0, 1, 2]).items():
+        torch.testing.assert_close(p, steps([n])[n], rtol=1e-14, atol=1e-14)
+
+
 def test_sparse_gradients_refuse_what_would_touch_every_row():
     m = Euclidean()
     for optimizer in (

@@ -257,7 +257,7 @@ def test_the_phase_diagram_has_a_column_for_each_skew_and_a_row_for_each_decay()
 def written(monkeypatch):
     """{name: figure} of what would be written."""
     figures = {}
-    monkeypatch.setattr(superposition, "finish", lambda figure, path: figures.update({path.name: figure}))
+    monkeypatch.setattr(superposition, "save", lambda figure, path, new: figures.update({path.name: figure}))
     return figures
 
 

@@ -130,9 +130,13 @@ def test_a_study_has_a_table_a_verdict_and_a_page_and_keeps_its_runs(kind, tmp_p
         assert row.scores[first.name][0] != row.scores[first.name][1] or kind == "pictures"
         assert [run.about.recipe["engine"]["seed"] for run in opened] == [0, 1]
         assert len(row.curve) == 2
+        seen = opened[0].about.recipe["engine"]["batch"] * (16 if kind == "language" else 1)  # tokens, or rows
+        assert row.curve[-1][0] == seen * opened[0].evaluations()[-1]["step"]
     assert json.loads((out / "study.json").read_text())["verdict"] == results.verdict()
     page = study_report(results, examine(study, results), catalogue.tasks()[study.task.kind].drawer).html()
     assert self_contained(page)
+    of_what = {"language": ("tokens", "this text"), "pictures": ("images", "these pictures")}
+    assert (results.unit, results.subject) == of_what.get(kind, ("nodes", "this data"))
     verdict, table, pictures = page.index(results.verdict()[:40]), page.index("<table>"), page.index("<img ")
     assert verdict < table < pictures < page.index("Made with")
     if kind == "language":

@@ -1,5 +1,6 @@
 """Ray and Slurm: real workers, a worker killed in mid-job, and nothing lost."""
 
+import io
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from horosphere.runs import steps_done
-from horosphere.study.executors import executor
+from horosphere.study.executors import executor, last_line
 from horosphere.study.jobs import Job, run_all
 from tests.tasks.tiny import NODES, write_tree
 
@@ -91,3 +92,18 @@ def test_a_worker_that_is_killed_costs_nothing(straight, tmp_path, package, text
     assert killed
     for expected, done in zip(points, there, strict=True):
         assert load_file(done.folder / "points.safetensors")["points"].equal(expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "last"),
+    [
+        (b"", ""),
+        (b"\n \n", ""),
+        (b"horosphere: no such file\n", "no such file"),
+        (b"a warning\nhorosphere: lower lr\n\n  \n", "lower lr"),
+        (b"Killed", "Killed"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+def test_the_last_complaint_is_what_people_are_told(said, last):
+    assert last_line(io.BytesIO(said)) == last

@@ -51,6 +51,10 @@ def test_base_to_novel(settings, tmp_path, in_this_process):
         base, novel, mean = (mine[name][0] for name in table.columns)
         assert mean == pytest.approx(2 * base * novel / max(base + novel, 1e-9))
     assert "1 seed" in table.lines()[-1]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    again = study(settings, tmp_path, seeds=1).base_to_novel(2)
+    assert again.scores == table.scores
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")} == before  # kept
 
 
 def test_compare_sets_the_methods_side_by_side(settings, tmp_path, in_this_process):

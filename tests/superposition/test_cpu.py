@@ -61,6 +61,17 @@ def test_decay_is_the_written_one(gamma):
     assert_close(torch.from_numpy(columns.T.copy()), decay(W, 0.1, gamma))
 
 
+def test_losses_are_those_since_last_asked():
+    runs = [Toy(n=40, m=m, law="power:1") for m in (3, 6)]
+    fast, slow = CompiledGroup(runs, SCHEDULE), AutogradGroup(runs, SCHEDULE)
+    for steps in (4, 1, 3):
+        fast.advance(steps)
+        slow.advance(steps)
+        asked = fast.losses()
+        assert_close(asked, slow.losses().to(asked.dtype), rtol=1e-4, atol=1e-5)
+        assert (asked > 0).all()
+
+
 def test_group_equals_autograd():
     runs = [
         Toy(n=90, m=m, law=law, density=density, gamma=gamma, bias=bias, readout=readout, seed=seed, bias_lr=rate)

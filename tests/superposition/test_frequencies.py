@@ -16,6 +16,15 @@ def test_decreasing_positive_and_scaled(law, density):
     assert p.sum() == pytest.approx(density)
 
 
+def test_only_rounding_is_forgiven():
+    """p = 1 up to a billionth is a feature that is always on; a millionth more is refused, a millionth less is not."""
+    for much in (1 + 1e-10, 1.0, 1 - 1e-10):
+        assert (frequencies("uniform", 4, 4 * much) == 1).all()
+    with pytest.raises(UserError, match="use at most 4"):
+        frequencies("uniform", 4, 4 * (1 + 1e-7))
+    assert (frequencies("uniform", 4, 4 * (1 - 1e-7)) < 1).all()
+
+
 def test_formulas():
     i = np.arange(1, 51)
     for law, weight in (

@@ -25,6 +25,13 @@ def test_what_was_written_is_read_back(tmp_path):
     assert read_results([tmp_path / "results.csv", tmp_path]) == rows * 2
 
 
+def test_empty_lines_say_nothing(tmp_path):
+    write(tmp_path / "results.csv", made())
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    (tmp_path / "results.csv").write_text("\n".join([*lines[:3], "", *lines[3:], "", ""]))
+    assert read_results([tmp_path]) == made()
+
+
 def test_settings_hold_all_widths_and_seeds():
     gathered = settings(made(laws=("power:1", "linear"), alpha_m=1.25))
     assert [(s.law, round(s.gamma, 3)) for s in gathered] == [
@@ -38,6 +45,16 @@ def test_settings_hold_all_widths_and_seeds():
         assert s.losses.shape == (2, len(WIDTHS))
         assert s.fit.exponent == pytest.approx(1.25)
         np.testing.assert_allclose(s.losses[1] / s.losses[0], 1.1)
+
+
+def test_rows_and_columns_are_in_the_order_of_seeds_and_widths():
+    """Whatever the order of the rows; a set of numbers has none."""
+    seeds, widths = [16, 8, 40, 0, 3], (64, 8, 128, 16)
+    rows = [{**row, "seed": seeds[row["seed"]]} for row in made(gammas=(0.1,), widths=widths, seeds=5)]
+    (setting,) = settings(rows)
+    assert list(setting.widths) == sorted(widths)
+    assert (setting.losses[:, :-1] > setting.losses[:, 1:]).all()
+    np.testing.assert_allclose(setting.losses[:, 0] * 8, [1 + seeds.index(seed) / 10 for seed in sorted(seeds)])
 
 
 def test_a_width_that_a_seed_lacks_is_left_out():

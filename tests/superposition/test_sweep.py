@@ -44,7 +44,7 @@ def timeless(rows):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
-def test_equals_the_same_runs_one_by_one(tmp_path):
+def test_equals_the_same_runs_one_by_one(tmp_path, monkeypatch):
     together = sweep(RUNS, SCHEDULE, tmp_path / "together", quiet=True)
     alone = [sweep([toy], SCHEDULE, tmp_path / f"{index}", quiet=True)[0] for index, toy in enumerate(RUNS)]
     assert timeless(together) == timeless(alone)
@@ -52,8 +52,11 @@ def test_equals_the_same_runs_one_by_one(tmp_path):
         (t.m, t.gamma, t.seed, t.readout) for t in RUNS
     ]
     # room for one run at a time
+    group, sizes = module._group, []
+    monkeypatch.setattr(module, "_group", lambda runs, *more: sizes.append(len(runs)) or group(runs, *more))
     chunked = sweep(RUNS, SCHEDULE, tmp_path / "chunked", memory_gb=1e-9, jobs=1, quiet=True)
     assert timeless(chunked) == timeless(together)
+    assert sizes == [1] * len(RUNS)
 
 
 def test_table_is_what_is_returned(tmp_path):
@@ -68,6 +71,18 @@ def test_table_is_what_is_returned(tmp_path):
         assert row["welch"] == welch(row["n"], row["m"])  # no row of W is zero
         assert math.isfinite(row["loss"])
         assert math.isfinite(row["train_loss"])
+
+
+@pytest.mark.parametrize("gb", [1e-9, 4.4015e-3, 4.403e-3, 4.45e-3, 1.0])
+def test_runs_are_trained_together_as_many_as_memory_takes(gb):
+    """One more would be too many, and one is always taken; only runs of one n and read-out go together."""
+    options, waiting = SweepOptions(memory_gb=gb), list(range(len(RUNS)))
+    chunk = module._chunk(RUNS, waiting, SCHEDULE, options)
+    need = module._memory("dot", "cpu")
+    assert chunk == list(range(len(chunk)))
+    assert len(chunk) == 1 or need(RUNS[: len(chunk)], SCHEDULE) <= gb * 1e9
+    assert len(chunk) == len(DOT) or need(RUNS[: len(chunk) + 1], SCHEDULE) > gb * 1e9
+    assert 1 <= len(chunk) <= len(DOT)
 
 
 def test_rows_without_a_direction_do_not_count_in_the_welch_bound():
@@ -101,6 +116,21 @@ def test_loss_is_that_of_fresh_samples(monkeypatch):
         assert losses[0] == pytest.approx(
             loss(torch.cat([batches.dense(k) for k in range(3)]), W, b, toy.readout).item(), rel=1e-5
         )
+
+
+@pytest.mark.parametrize("toy", [DOT[0], OTHERS[1]], ids=["compiled", "autograd"])
+def test_the_loss_of_a_run_is_on_samples_that_no_step_saw(tmp_path, toy):
+    (row,) = sweep([toy], SCHEDULE, tmp_path / "out", quiet=True)
+    group = module._group([toy], SCHEDULE, SweepOptions(quiet=True))
+    group.advance(SCHEDULE.steps)
+    state, sampler = group.state(), Sampler(toy.n, toy.law, toy.density, toy.seed)
+    fresh = sampler.batches(0, *module.EVALUATED, EVALUATION)
+    seen = sampler.batches(0, SCHEDULE.steps, SCHEDULE.batch)
+    samples = [{tuple(x) for x in b.dense_rows(0, b.rows[-1]).tolist()} for b in (fresh, seen)]
+    assert len(samples[0] & samples[1]) < 0.01 * len(samples[0])
+    x = torch.cat([fresh.dense(k) for k in range(module.EVALUATED[0])])
+    assert row["loss"] == pytest.approx(loss(x, state["W.0"], state["b.0"], toy.readout).item(), rel=1e-5)
+    assert row["loss"] != pytest.approx(row["train_loss"], rel=1e-5)
 
 
 class Killed(BaseException):
@@ -218,6 +248,8 @@ def test_changed_counts_are_another_grid(tmp_path):
     counts.write_text("\n".join(str(90 - i) for i in range(30)))
     with pytest.raises(UserError, match=r"another grid \(counts:.*counts.txt held other counts\)"):
         sweep(runs, SCHEDULE, out, resume=True, quiet=True)
+    with pytest.raises(UserError, match=r"another grid \(the runs differ\)"):
+        sweep(runs[::-1], SCHEDULE, out, resume=True, quiet=True)
 
 
 def everything(folder):

@@ -11,6 +11,7 @@ pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 from horosphere.errors import UserError
 from horosphere.plots.superposition_heads import draw_width_study
 from horosphere.study.executors import Here
+from horosphere.superposition import widths
 from horosphere.superposition.widths import TABLE, WidthPlan, WidthRow, WidthStudy, study_widths
 from tests.tasks.tiny import LANGUAGE as SMALL
 from tests.tasks.tiny import write_text
@@ -43,6 +44,26 @@ def test_the_table_has_a_row_a_width_with_the_spread_of_seeds():
     assert heads == ["width", "HELM-D nats/token", "Llama nats/token", "HELM-D m·overlap", "Llama m·overlap"]
     assert [row[0] for row in rows] == ["32", "64", "128", "256", "512"]
     assert rows[0][3] == "1.50 ± 0.71"
+
+
+def test_every_width_seed_and_geometry_is_a_job_and_the_longest_come_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text("cats.txt")
+    asked = []
+
+    def stop(jobs, executor, update):
+        asked.extend(jobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(widths, "run_all", stop)
+    plan = WidthPlan("helm-d-tiny", (16, 64, 8, 32, 16), (*SETTINGS, "seed=3"), 2)
+    with pytest.raises(KeyboardInterrupt):
+        study_widths(plan, Path("out"), Here(1), quiet=True)
+    settings = [dict(word.split("=", 1) for word in job.words if "=" in word) for job in asked]
+    sizes = [tuple(int(s[name]) for name in ("seed", "hidden_size", "num_attention_heads")) for s in settings]
+    assert sizes[::2] == sizes[1::2] == [(seed, w, w // 8) for seed in (3, 4) for w in (64, 32, 16, 8)]
+    assert [s["geometry"] for s in settings] == ["lorentz", "euclidean"] * 8
+    assert len({job.folder for job in asked}) == 16
 
 
 def test_models_of_every_width_are_trained_and_looked_at(tmp_path, monkeypatch, in_this_process):

@@ -229,6 +229,11 @@ def test_towers_or_pictures_that_changed_are_noticed(folder, tmp_path):
         evaluate(run, device="cpu")
 
 
+def test_chains_of_two_are_chains(folder, tmp_path):
+    pairs = write_captions(tmp_path / "pairs", levels=2)
+    assert recipe(folder, f"data={pairs}").task.open_data().captions.levels == 2
+
+
 def test_captions_that_cannot_be_used_are_named(folder, tmp_path):
     flat = write_captions(tmp_path / "flat", levels=1)
     with pytest.raises(UserError, match="one caption a row; objective=radial needs chains"):

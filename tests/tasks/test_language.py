@@ -16,9 +16,11 @@ pytest.importorskip("transformers", reason="language models need transformers")
 
 from horosphere.data.tokens import TokenFile, Windows, packed_positions, text_tokens, windows_in_order
 from horosphere.errors import UserError
+from horosphere.evaluate import text as evaluate_text
 from horosphere.evaluate.text import validate
 from horosphere.models.helm import HELM, TWINS, HelmForCausalLM
 from horosphere.models.writing import packed_inputs, write
+from horosphere.nn import Router
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
 from horosphere.tasks.language import load, token_study
@@ -175,6 +177,23 @@ def test_validation_is_the_mean_cost_of_every_token(recipe):
     assert score.bits_per_byte == pytest.approx(nats / math.log(2) / 300, rel=1e-5)
 
 
+def test_no_more_logits_at_once_than_memory_is_kept_for(recipe, monkeypatch):
+    model, _ = untrained(recipe())
+    rows = []
+    model.register_forward_hook(lambda _, __, kwargs, out: rows.append(out.logits.shape[0]), with_kwargs=True)
+    monkeypatch.setattr(evaluate_text, "LOGITS", 4 * 16 * 320)
+    score = validate(model, stream(1000), 16, World())
+    assert set(rows) == {4, 3}  # 63 windows
+    monkeypatch.setattr(evaluate_text, "LOGITS", 1)
+    rows.clear()
+    assert validate(model, stream(100), 16, World()).tokens == 99
+    assert set(rows) == {1}
+    monkeypatch.undo()
+    rows.clear()
+    assert validate(model, stream(1000), 16, World()).nats == pytest.approx(score.nats, rel=1e-5)
+    assert rows == [63]
+
+
 def test_a_limit_scores_windows_of_the_whole_text_and_counts_bytes_in_proportion(recipe):
     model, _ = untrained(recipe())
     tokens = stream(1000)
@@ -237,12 +256,25 @@ def test_what_a_run_logs(run):
     training = [line for line in lines(run) if "loss" in line]
     evaluation = [line for line in lines(run) if "eval_loss" in line]
     assert [line["step"] for line in training] == [1, 2, 3, 4]
-    assert all(line["expert_imbalance"] >= 1 for line in training)
+    assert all(1 < line["expert_imbalance"] <= 2 for line in training)  # two of four experts: twice their share
     assert [line["step"] for line in evaluation] == [2, 4]
     for line in evaluation:
         assert line["eval_perplexity"] == pytest.approx(math.exp(line["eval_loss"]))
         assert 0.09 < line["eval_curvature_min"] < line["eval_curvature_max"] < 2.2
     assert training[-1]["loss"] < training[0]["loss"]
+
+
+def test_the_imbalance_is_that_of_the_worst_layer(text):
+    task = live("language", text, "num_hidden_layers=4")
+    model = task.build(task.corpus).train()
+    routers = [module for module in model.modules() if isinstance(module, Router)]
+    assert len(routers) > 1
+    for router in routers:
+        router.e_score_correction_bias.zero_()
+    routers[0].e_score_correction_bias[:2] = 100.0  # always these two of four, in this layer
+    _, numbers = task.loss(model, task.batch(0, range(2)))
+    assert numbers["expert_imbalance"] == 2
+    assert any(router.load.max() < 2 * router.load.mean() for router in routers[1:])
 
 
 def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, text):
@@ -253,6 +285,15 @@ def test_the_last_evaluation_is_of_all_the_text_and_repeatable(run, text):
     assert (again.tokens, again.bytes) == (len(task.corpus.valid) - 1, task.corpus.valid.text_bytes)
     assert task.evaluate(model, last=True)["loss"] == pytest.approx(again.loss, rel=1e-6)
     assert task.evaluate(model, last=False)["loss"] != pytest.approx(again.loss, rel=1e-6)
+
+
+def test_another_field_is_read(tmp_path):
+    rows = [{"text": "never", "body": f"the cat sat on mat {i}"} for i in range(60)]
+    (tmp_path / "cats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    corpus = tiny("language", tmp_path / "cats.jsonl", "field=body").task.open_data()
+    text = corpus.tokenizer.decode(corpus.train.tokens[:200].astype(int))
+    assert "the cat sat on mat" in text
+    assert "never" not in text
 
 
 def test_a_tokenizer_of_ones_own(run, recipe, tmp_path):

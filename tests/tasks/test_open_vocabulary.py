@@ -231,6 +231,16 @@ def test_a_mistake_is_named_in_one_line(data, tmp_path, settings, complaint):
     assert "\n" not in str(error.value)
 
 
+def test_classes_are_looked_at_with_the_data(data):
+    """Before towers are opened, which may take long."""
+    with pytest.raises(UserError, match="there is no such class; did you mean circle"):
+        tiny(KIND, data, "unseen=circel").task.open_data()
+
+
+def test_verdicts_speak_of_seen_and_unseen_classes():
+    assert [m.name for m in OpenVocabulary.metrics if m.role == "judged"] == ["seen_miou", "unseen_miou"]
+
+
 @pytest.mark.parametrize("template", ["a photo", "{0}"])
 def test_a_template_has_a_place_for_a_name(data, template):
     with pytest.raises(UserError, match="where does the name go"):

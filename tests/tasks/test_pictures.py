@@ -54,6 +54,14 @@ def data(tmp_path_factory):
     return write_npz(tmp_path_factory.mktemp("data") / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
 
 
+def test_an_untrained_network_is_the_same_every_time_and_at_rest(data):
+    task, chance = small(data).task, torch.get_rng_state()
+    one, other = task.untrained(), task.untrained()
+    assert not any(module.training for module in one.network.modules())
+    assert all(torch.equal(a, b) for a, b in zip(*(t.network.state_dict().values() for t in (one, other)), strict=True))
+    assert torch.equal(torch.get_rng_state(), chance)  # nobody else's random numbers are touched
+
+
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
     """A run that is done."""
@@ -345,9 +353,7 @@ def test_a_picture_that_breaks_costs_no_step_and_can_be_replaced(tmp_path):
     file = data.train.pictures.name(int(data.train.numbers[number]))
     whole = Path(file).read_bytes()
     Path(file).write_bytes(whole[:50])
-    with pytest.raises(
-        UserError, match=r"under the same name\. The 2 steps before it are saved: go on"
-    ) as error:
+    with pytest.raises(UserError, match=r"under the same name\. The 2 steps before it are saved: go on") as error:
         run_tiny(recipe, tmp_path / "run")
     assert str(error.value).startswith(file)
     Path(file).write_bytes(whole)

@@ -13,7 +13,7 @@ from horosphere.errors import UserError
 from horosphere.geometry import Lorentz
 from horosphere.nn import Embedding
 from horosphere.optim import RiemannianAdam, param_groups
-from horosphere.runs import latest
+from horosphere.runs import checkpoints, latest
 from horosphere.train import checkpoint
 from horosphere.train.checkpoint import forget, model_tensors, optimizer_tensors, read_state, restore, save
 from horosphere.train.distributed import World
@@ -100,6 +100,18 @@ def test_a_checkpoint_comes_back_bit_by_bit(tmp_path, monkeypatch, file_bytes):
     assert_same_bits(bits(other, again), bits(model, optimizer))
 
 
+def test_a_file_is_full_before_the_next_is_begun(monkeypatch):
+    tensors = {name: torch.zeros(count) for name, count in (("a", 5), ("b", 3), ("c", 7), ("d", 1), ("e", 20))}
+    for most, parts in (
+        (32, ["ab", "cd", "e"]),
+        (31, ["a", "b", "c", "d", "e"]),
+        (144, ["abcde"]),
+        (143, ["abcd", "e"]),
+    ):
+        monkeypatch.setattr(checkpoint, "FILE_BYTES", most)
+        assert ["".join(part) for part in checkpoint._parts(tensors)] == parts
+
+
 def test_weights_alone_can_be_read(saved):
     path, model, _ = saved
     other = Everything(seed=1)
@@ -120,6 +132,24 @@ def test_only_the_newest_are_kept(tmp_path):
         write(tmp_path, model, optimizer, step, keep=2)
     assert {p.name for p in tmp_path.iterdir()} == {"step-100000000", "step-700000000"}
     assert latest(tmp_path).name == "step-700000000"
+
+
+def test_who_is_killed_while_removing_leaves_no_half_checkpoint_in_sight(tmp_path, monkeypatch):
+    model, optimizer = made()
+    for step in (1, 2):
+        write(tmp_path, model, optimizer, step)
+
+    def killed(path, **_):
+        next(path.iterdir()).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        forget(tmp_path, keep=1)
+    monkeypatch.undo()
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
+    write(tmp_path, model, optimizer, 3)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000002", "step-00000003"}
 
 
 def test_without_a_checkpoint_there_is_none(tmp_path):

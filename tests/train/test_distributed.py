@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,15 @@ def test_norms_are_lengths_and_show_what_is_not_finite():
     lengths = norms(tensors, World())
     assert lengths[:2].tolist() == [5.0, 0.0]
     assert lengths.isfinite().tolist() == [True, True, False, False]
+
+
+def test_those_who_wait_for_a_checkpoint_have_patience(monkeypatch):
+    """Half an hour on every device; by itself NCCL waits ten minutes."""
+    asked = []
+    monkeypatch.setattr(dist, "init_process_group", lambda *words, **options: asked.append((*words, options)))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: asked.append("left"))
+    for name, value in (("WORLD_SIZE", 3), ("RANK", 2), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    with world("cpu") as here:
+        assert (here.rank, here.size, here.device, here.is_main) == (2, 3, torch.device("cpu"), False)
+    assert asked == [("gloo", {"timeout": timedelta(minutes=30)}), "left"]

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from horosphere import stopping
 from horosphere.errors import NotFinite, UserError
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.engine import Place, rate
+from horosphere.train.engine import Place, _Loop, precision, rate
 from horosphere.train.task import Task
 from tests.train import toy_task
 from tests.train.toy_task import Toy, ToyTask, fit_task, lines, train
@@ -156,6 +157,90 @@ def test_tables_of_points_take_steps_as_long_as_rows_of_matrices():
     table = next(group for group in groups if any(p is model.table.weight for p in group["params"]))
     assert table["lr_scale"] == pytest.approx(math.sqrt(6))
     assert all("lr_scale" not in group for group in groups if group is not table)
+
+
+class Watched(Flat):
+    """Keeps the learning rate and some random numbers of every step."""
+
+    def optimizer(self, model):
+        self.rates, self.numbers = [], []
+        optimizer = super().optimizer(model)
+        optimizer.register_step_post_hook(lambda optimizer, *_: self.rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    def loss(self, model, batch):
+        self.numbers.append(torch.rand(()).item())
+        return super().loss(model, batch)
+
+
+def test_the_rate_that_is_logged_is_that_of_the_step(tmp_path):
+    task = Watched()
+    fit_task(flat_model(), task, EngineConfig(steps=9, batch=8, lr=0.3, warmup=4, log_every=2), quiet(tmp_path / "run"))
+    assert len(set(task.rates)) == 9
+    logged = {line["step"]: line["lr"] for line in lines(tmp_path / "run")}
+    assert logged == {step: task.rates[step - 1] for step in (2, 4, 6, 8, 9)}
+
+
+def test_a_line_of_metrics_is_the_mean_of_its_steps(tmp_path):
+    for name, every in (("each", 1), ("some", 4)):
+        config = EngineConfig(steps=9, batch=8, lr=0.3, clip=0.1, log_every=every)
+        fit_task(flat_model(), Flat(), config, quiet(tmp_path / name))
+    each, some = lines(tmp_path / "each"), lines(tmp_path / "some")
+    for line, first, last in zip(some, (0, 4, 8), (4, 8, 9), strict=True):
+        for number in ("loss", "grad_norm"):
+            steps = [one[number] for one in each[first:last]]
+            assert line[number] == pytest.approx(sum(steps) / len(steps), rel=1e-6)
+
+
+def test_every_step_of_every_seed_has_random_numbers_of_its_own(tmp_path):
+    """With the same ones in each step, dropout would always drop the same."""
+    numbers = []
+    for seed in (0, 1):
+        task = Watched()
+        config = EngineConfig(steps=5, batch=8, lr=0.1, micro_batch=4, seed=seed)
+        fit_task(flat_model(), task, config, quiet(tmp_path / f"{seed}"))
+        numbers += task.numbers
+    assert len(set(numbers)) == 20
+
+
+def test_every_process_has_random_numbers_of_its_own():
+    seen = set()
+    for seed in (0, 1, 7):
+        loop = SimpleNamespace(engine=EngineConfig(steps=1, batch=1, lr=1, seed=seed), world=World())
+        for step in (0, 1, 2, 1000):
+            for rank in (0, 1, 2):
+                _Loop._seed(loop, step, rank)
+                seen.add(torch.rand(()).item())
+    assert len(seen) == 3 * 4 * 3
+
+
+def test_every_step_is_in_training_mode(tmp_path):
+    """Also where the model comes in eval mode, and after evaluations."""
+    modes = []
+
+    class Asked(Flat):
+        def loss(self, model, batch):
+            modes.append(model.training)
+            return super().loss(model, batch)
+
+        def evaluate(self, model, last):
+            modes.append((model.training, torch.is_grad_enabled()))
+            return {}
+
+    config = EngineConfig(steps=3, batch=8, lr=0.1, eval_every=1)
+    fit_task(flat_model().eval(), Asked(), config, quiet(tmp_path / "run"))
+    assert modes == [True, (False, False)] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_half_precision_is_bf16_on_every_device():
+    """Alone, autocast takes fp16 on CUDA, whose gradients vanish without a scaler."""
+    for asked, device, half in (("bf16", "cpu", True), ("fp32", "cpu", False), ("auto", "cpu", False)):
+        context = precision(EngineConfig(steps=1, batch=1, lr=1, precision=asked), torch.device(device))
+        assert (context._enabled, context.fast_dtype) == (half, torch.bfloat16)
+    on_gpu = precision(EngineConfig(steps=1, batch=1, lr=1), torch.device("cuda"))
+    assert on_gpu.fast_dtype == torch.bfloat16
+    assert on_gpu._enabled == torch.cuda.is_available()
 
 
 def test_bf16_is_autocast_over_fp32_weights(tmp_path):
