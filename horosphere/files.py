@@ -20,6 +20,7 @@ PARTIAL = ".partial"  # how names of what is being written end; they begin with 
 LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 EXCHANGE = 2  # Linux: RENAME_EXCHANGE
 HERE = -100  # Linux: AT_FDCWD
+TRIES = 1000  # to make the file of a lock, in a folder that others may remove meanwhile
 LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -63,8 +64,6 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
-            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         how = "make room" if full else "check the disk and your permissions"
         reason = one_line(error.strerror or error)
@@ -284,11 +283,15 @@ def lock_of(path: Path) -> Path:
 
 def hold(path: Path) -> IO[str] | None:
     """The file of a lock, ours until we `let_go` or die. None where the file system has no locks."""
+    tries = 0
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            stream = path.open("a+", encoding="utf-8")
+            stream = open(path, "a+", encoding="utf-8", errors="replace", opener=_itself)  # noqa: SIM115 (kept)
         except FileNotFoundError:  # another process found its new folder empty, and removed it
+            tries += 1
+            if tries == TRIES:  # or no file can be made there, as in /proc
+                raise
             continue
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -311,6 +314,11 @@ def hold(path: Path) -> IO[str] | None:
             let_go(path, stream)
             raise
         return stream
+
+
+def _itself(path: str, flags: int) -> int:
+    """Opens no link: the file that it leads to would be emptied."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def let_go(path: Path, lock: IO[str] | None) -> None:
@@ -345,6 +353,8 @@ def require_text(path: Path) -> None:
         str(path.resolve()).encode()
     except UnicodeEncodeError:
         raise UserError(f"{path}: a path that is no UTF-8 text; choose another --out") from None
+    except RuntimeError:
+        raise UserError(f"{path}: a link that leads back to itself; choose another --out") from None
 
 
 def require_new_folder(path: str | Path, overwrite: bool = False, mark: str = "") -> None:

@@ -93,7 +93,7 @@ def test_a_failed_file_leaves_things_as_they_were(failure, step, before, monkeyp
         raise failure
 
     monkeypatch.setattr(*((files, "write_synced") if step == "write" else (Path, "replace")), fail)
-    with pytest.raises(failure):
+    with pytest.raises((failure, UserError)):  # the disk's failure comes with the name of the file
         write_whole("a.txt", b"new")
     assert everything() == before
 
@@ -224,7 +224,7 @@ def test_a_failure_between_the_renames_brings_the_old_folder_back(failure, monke
 
     monkeypatch.setattr(Path, "rename", fail)
     monkeypatch.setattr(files, "LIBRARY", None)  # a system that cannot exchange two names in one move
-    with pytest.raises(failure), new_folder("out", overwrite=True, mark=MARK) as folder:
+    with pytest.raises((failure, UserError)), new_folder("out", overwrite=True, mark=MARK) as folder:
         (folder / MARK).write_text("new")
     assert everything() == before
 
@@ -364,6 +364,21 @@ def test_overwriting_spares_what_it_did_not_make():
     assert everything() == before
 
 
+def test_a_link_that_leads_to_itself():
+    Path("out").symlink_to("out")
+    for path in ("out", "out/run"):
+        with pytest.raises(UserError, match="a link that leads back to itself; choose another --out"):
+            require_new_folder(path)
+
+
+def test_what_was_staged_and_is_a_link_is_left_alone():
+    Path("precious").mkdir()
+    files.staged(Path("out")).symlink_to("precious")
+    with pytest.raises(UserError, match=r"\.out\.new\.partial: cannot be written \("):
+        files.make_staged(Path("out"))
+    assert Path("precious").is_dir()
+
+
 def test_a_folder_below_a_file():
     Path("a").write_text("")
     with pytest.raises(UserError, match="no folder you may write to"):
@@ -452,6 +467,43 @@ def test_a_lock_makes_no_folder_and_may_be_held_while_the_folder_is_replaced():
             (folder / MARK).write_text("new")
         refusal("runs/out")
     assert everything() == {"runs": None, "runs/out": None, f"runs/out/{MARK}": "new"}
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def link_to_a_file(path):
+    Path("precious").write_text("mine")
+    path.symlink_to("precious")
+
+
+def link_to_nowhere(path):
+    path.symlink_to("missing/file")
+
+
+@pytest.mark.parametrize("put", [pipe, link_to_a_file, link_to_nowhere, Path.mkdir])
+def test_what_has_the_name_of_a_lock_and_is_none_is_left_alone(put):
+    """A link in a folder that many may write to could lead to any file of ours, and a lock would empty it."""
+    put(Path(".out.lock"))
+    before = everything() if put is not pipe else None
+    assert refusal("out").startswith(f"{Path('.out.lock').absolute()}: cannot be written (")
+    assert before is None or everything() == before
+
+
+def test_where_no_file_can_be_made_a_lock_does_not_try_for_ever(monkeypatch):
+    def nowhere(*_):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(os, "open", nowhere)
+    assert "cannot be written (No such file or directory)" in refusal("out")
+
+
+def test_a_holder_that_says_no_text_is_another_process():
+    Path(".out.lock").write_bytes(b"\xff")
+    with open(".out.lock") as other:
+        files.fcntl.flock(other, files.fcntl.LOCK_EX)
+        assert "is in use by" in refusal("out")
 
 
 @pytest.mark.parametrize("looks", [(1,), (2,), (1, 2)])
