@@ -38,6 +38,12 @@ class Job:
         """The same job, which replaces what is there now."""
         return replace(self, replaced=self._said())
 
+    def require_place(self) -> None:
+        """Its folder appears with the mark. One without it is not ours, and neither --continue nor --overwrite helps."""
+        inside = self.folder.is_dir() and any(self.folder.iterdir())
+        if inside and not (self.folder / self.mark).is_file():
+            raise UserError(f"{self.folder} holds no {self.mark}: remove it, or choose another --out")
+
     def _said(self) -> bytes | None:
         file = self.folder / self.mark
         return file.read_bytes() if file.is_file() else None
@@ -47,6 +53,8 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
     """All of them. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
     waiting, finished, lost = list(jobs), 0, Counter[str]()
     running: dict[Handle, Job] = {}
+    for job in jobs:
+        job.require_place()
     with sigterm_as_ctrl_c():
         try:
             while waiting or running:

@@ -54,6 +54,19 @@ def test_a_job_replaces_what_was_there_when_it_was_made_and_nothing_later(tmp_pa
     assert "--overwrite" not in job.command
 
 
+def test_a_folder_that_is_no_run_is_named_before_any_job_begins(tmp_path, fake):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()  # empty: that will do
+    (tmp_path / "b/metrics.jsonl").touch()
+    jobs = [fake(name, "open(__import__('sys').argv[1] + '/run.json', 'w')") for name in ("a", "b")]
+    for given in (jobs, [job.anew() for job in jobs]):
+        with pytest.raises(UserError, match=r"/b holds no run\.json: remove it, or choose another --out"):
+            quietly(given)
+        assert not list((tmp_path / "a").iterdir())
+    (tmp_path / "b/metrics.jsonl").unlink()
+    quietly(jobs)
+
+
 MEET = """
 import pathlib, sys, time
 begin, mine = time.time(), pathlib.Path(sys.argv[1])
