@@ -23,7 +23,8 @@ from horosphere.geometry import Manifold, geometry, matched_curvature
 from horosphere.nn import Embedding
 from horosphere.settings import Curvature, Size, check
 
-START = 1e-3  # std of the points at the start: near the origin, where every direction is still open
+# std of the points at the start: near the origin, where every direction is still open; at most the radius of curvature
+START = 1e-3
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class NodeEmbedding(nn.Module):
     def __init__(self, nodes: int, config: NodeEmbeddingConfig, std: float = START):
         super().__init__()
         self.manifold = config.manifold()
-        self.table = Embedding(nodes, config.dim, self.manifold, std=std, dtype=torch.float64)
+        self.table = Embedding(nodes, config.dim, self.manifold, std=min(std, config.radius), dtype=torch.float64)
 
     def blocks(self) -> list[nn.Module]:
         return [self]

@@ -55,6 +55,14 @@ def test_every_geometry_learns_and_a_seed_decides_everything(embed, name):
     assert first.points.dtype == torch.float64
 
 
+@pytest.mark.parametrize("name", [name for name in GEOMETRIES if name != "euclidean"])
+@pytest.mark.parametrize("c", [1e-10, 1e10])
+def test_any_curvature_that_a_setting_takes_can_be_trained(embed, name, c):
+    """Points begin within the radius of curvature: beyond it, gradients are lost, whatever the learning rate."""
+    _, embedded = embed(f"geometry={name}", f"curvature={c}", "epochs=2")
+    assert embedded.points.isfinite().all()
+
+
 def test_an_undirected_graph(embed, tmp_path):
     (tmp_path / "ring.csv").write_text(RING)
     scores, embedded = embed("graph=true", "epochs=150", data=tmp_path / "ring.csv")
