@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from horosphere import settings
 from horosphere.errors import UserError
-from horosphere.settings import Amount, Count, Decay, Natural, Positive, Range, Seed, Share
+from horosphere.settings import Amount, Count, Decay, Extent, Natural, Positive, Range, Seed, Share
 
 # may change when a run is resumed
 FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}
@@ -17,7 +17,7 @@ class EngineConfig:
     lr: Positive  # learning rate at its peak
     steps: Natural = 0  # of the optimizer; 0: as many as `epochs` ask for
     epochs: Annotated[float, Range(above=0, most=10**6)] | None = None  # passes over the data, in place of steps
-    batch: Natural = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
+    batch: Extent = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
     micro_batch: Count | None = None  # rows of one forward in one process; none: all of its share
     schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate, after the warm-up
     warmup: Amount = 0.03  # linear; a share of the steps, or from 1 on a number of steps

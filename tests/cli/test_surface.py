@@ -80,6 +80,7 @@ BAD_WORDS = {
     "embed tree.tsv --dim ²": "dim=²: it should be a whole number",
     "embed tree.tsv --dim 2.5": "dim=2.5: it should be a whole number",
     "embed tree.tsv --dim": "--dim has no value; write --dim 10",
+    "embed tree.tsv batch=1e9": "batch=1000000000: it goes from 0 to 1e6",
     "embed tree.tsv --epochs -3": "epochs=-3: it must be positive",
     "embed tree.tsv --rank-nodes 0": "rank_nodes=0: it goes from 1 to 1e9, or none",
     "embed tree.tsv --lr -0.1": "lr=-0.1: it must be positive",
