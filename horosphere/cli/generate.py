@@ -7,6 +7,8 @@ from horosphere.cli.common import choose_device, command, device_option, of
 from horosphere.errors import UserError
 from horosphere.settings import Amount, Count, Seed
 
+COLDEST = 1e-4  # a temperature; divided by much less, logits become infinite
+
 
 def add(commands: Any) -> None:
     example = 'horosphere generate runs/helm-d-tiny "Once upon"'
@@ -28,8 +30,8 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.models.writing import autocast, write
     from horosphere.tasks.language import load
 
-    if not args.temperature > 0:
-        how = "it must be positive; for the likeliest text pass --greedy"
+    if not args.temperature >= COLDEST:
+        how = f"it must be at least {COLDEST:g}; for the likeliest text pass --greedy"
         raise UserError(f"--temperature {args.temperature:g}: {how}")
     device = choose_device(args.device)
     model, tokenizer = load(args.folder)

@@ -302,6 +302,7 @@ BAD_WORDS = {
     "eval runs/helm-mice-tiny --limit 0": "argument --limit: 0: it goes from 1 to 1e9",
     "generate nowhere Once": "nowhere: no folder of a run",
     "generate runs/helm-mice-tiny Once --temperature 0": "pass --greedy",
+    "generate runs/helm-mice-tiny Once --temperature 1e-320": "it must be at least 0.0001",
     "generate runs/helm-mice-tiny": "the following arguments are required: prompt",
     "compare helm-tiny geometry=euclidean": "what the entrants of the comparison differ in",
     "compare helm-tiny stepps=3": "did you mean steps",
