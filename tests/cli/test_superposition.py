@@ -123,6 +123,11 @@ def test_runs_that_diverge_are_told(run):
     assert "diverged" not in run("sweep", *SMALL, "--out", "calm")[2]
 
 
+def test_a_decay_that_diverges_is_not_blamed_on_the_learning_rate(run):
+    code, _, err = run("sweep", *SMALL, "--gammas", "1e30", "--out", "out")
+    assert (code, err) == (0, "4 of 4 runs diverged: choose --gammas from -1 to 1, as the paper does\n")
+
+
 def test_a_finished_sweep_is_kept_and_read_again(run, refused):
     assert run("sweep", *SMALL, "--out", "out")[0] == 0
     before = Path("out/results.csv").read_bytes()

@@ -79,9 +79,11 @@ def run(args: argparse.Namespace) -> None:
         if len(found) > SHOWN:
             print(f"… and {len(found) - SHOWN} more settings")
         print(f"intervals: {found[0].fit.how}")
-    if diverged := sum(not math.isfinite(row["loss"]) for row in rows):
+    if diverged := [row for row in rows if not math.isfinite(row["loss"])]:
         how = "lower --lr" + " (without --grid, which has its own)" * bool(args.grid)
-        print(f"{diverged:,} of {len(rows):,} runs diverged: {how}", file=sys.stderr)
+        if all(abs(row["gamma"]) > 1 for row in diverged):
+            how = "choose --gammas from -1 to 1, as the paper does"
+        print(f"{len(diverged):,} of {len(rows):,} runs diverged: {how}", file=sys.stderr)
     from horosphere.plots.superposition import draw_figures
 
     pictures = ", ".join(path.name for path in draw_figures(rows, args.out))
