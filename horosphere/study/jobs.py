@@ -39,7 +39,7 @@ class Job:
         return replace(self, replaced=self._said())
 
     def require_place(self) -> None:
-        """Its folder appears with the mark. One without it is not ours, and neither --continue nor --overwrite helps."""
+        """Its folder appears with the mark. One without it is not ours: neither --continue nor --overwrite helps."""
         inside = self.folder.is_dir() and any(self.folder.iterdir())
         if inside and not (self.folder / self.mark).is_file():
             raise UserError(f"{self.folder} holds no {self.mark}: remove it, or choose another --out")
