@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 pytest.importorskip("transformers", reason="language models need transformers")
 
@@ -273,6 +274,17 @@ def test_generate_writes_what_the_library_does(run):
     )
 
 
+@pytest.mark.parametrize("how", [[], ["--greedy"]])
+def test_a_model_that_is_broken_does_not_write(run, how):
+    shutil.copytree("runs/helm-mice-tiny", "broken", dirs_exist_ok=True)
+    tensors = load_file("broken/model.safetensors")
+    tensors["model.norm.weight"][0] = torch.nan
+    save_file(tensors, "broken/model.safetensors", {"format": "pt"})
+    code, out, err = run("generate", "broken", "Once", *how)
+    assert (code, out) == (2, "")
+    assert err.startswith("horosphere: broken: its model.norm.weight is not finite; delete its config.json")
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 BAD_WORDS = {
@@ -282,6 +294,9 @@ BAD_WORDS = {
     "train helm-d-tiny num_hidden_layer=1": "did you mean num_hidden_layers",
     "train helm-d-tiny steps": "a setting is written key=value",
     "train helm-d-tiny lr=fast": "lr=fast: it should be a number",
+    "train helm-mice-tiny expert_spread=0,1": "expert_spread=0,1: it goes from 1e-10 to 1e10\n",
+    "train helm-d-tiny rope_theta=0": "rope_theta=0: it must be positive",
+    "train helm-d-tiny data=cats.txt lr=0.01 weight_decay=100": "a step would take all of a weight, or more; give less",
     "train helm-d-tiny data=nowhere": "nowhere: no such file or folder",
     "train helm-d-tiny data=cats.txt tokenizer=nowhere": "nowhere: no tokenizer",
     "train helm-d-tiny data=cats.txt vocab=300 length=16 vocab_size=64": "the tokenizer has 300 tokens",
