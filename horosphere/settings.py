@@ -217,7 +217,7 @@ def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
         except UserError as error:
             complaints.append(str(error).removeprefix(f"{where}=").partition(": ")[2])
     answers = [*complaints, *["none"] * (types.NoneType in kinds)]
-    raise UserError(f"{where}={value}: {', or '.join(answers)}")
+    raise UserError(f"{where}={value}: {', or '.join(dict.fromkeys(answers))}")
 
 
 def _sequence(value: Any, origin: type, args: tuple[Any, ...], where: str) -> Any:
