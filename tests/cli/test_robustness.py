@@ -83,6 +83,20 @@ def test_beside_a_living_run_nothing_is_done(living):
     assert len(Run.open("run").lines()) >= before > 0  # it could save, and its metrics are all there
 
 
+def test_of_two_commands_that_begin_at_once_one_gets_the_folder():
+    words = [SCRIPT, "embed", "tree.tsv", *SHORT, "steps=300", "save_every=100", "log_every=100", "--out", "run"]
+    two = [subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for _ in range(2)]
+    said = sorted((process.communicate(timeout=120)[1], process.returncode) for process in two)
+    assert said[0] == ("", 0)
+    line, code = said[1]
+    assert code == 2
+    assert "is in use by process" in line or "exists already" in line
+    assert line.count("\n") == 1
+    assert [path.name for path in sorted(Path().iterdir())] == ["run", "tree.tsv"]
+    assert embed(*words[3:], "--overwrite", "--out", "alone").returncode == 0
+    assert_same("run", "alone")
+
+
 def test_kill_9_costs_the_steps_since_the_last_checkpoint_and_leaves_the_lock_to_others(living):
     process = living("--out", "run")
     process.kill()
