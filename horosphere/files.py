@@ -256,6 +256,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     Where a file system has no locks, none is held.
     """
+    require_text(folder)
     folder = folder.resolve()
     path = lock_of(folder)
     made = [parent for parent in folder.parents if not parent.exists()]

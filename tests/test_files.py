@@ -369,6 +369,7 @@ def test_a_link_that_leads_to_itself():
     for path in ("out", "out/run"):
         with pytest.raises(UserError, match="a link that leads back to itself; choose another --out"):
             require_new_folder(path)
+        assert "a link that leads back to itself" in refusal(path)
 
 
 def test_what_was_staged_and_is_a_link_is_left_alone():
