@@ -1,6 +1,7 @@
 """lm-evaluation-harness, from the same files, says what our own scores say."""
 
 import json
+import logging
 import random
 import socket
 import sys
@@ -38,7 +39,9 @@ def test_it_agrees_with_our_scores_offline_and_quietly(folder, monkeypatch, capf
     model = llama(positions=32).train()  # some contexts are cut
     tasks = ["arc_easy", "commonsense_qa", "winogrande", "blimp"]
     capfd.readouterr()
+    level = logging.getLogger("lm_eval").level
     theirs = harness(model, tokenizer(), tasks, folder, limit=35)
+    assert logging.getLogger("lm_eval").level == level
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.name.startswith("lm_eval")]
     assert model.training

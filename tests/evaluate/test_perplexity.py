@@ -69,6 +69,7 @@ def test_bits_per_byte_are_unknown_without_bytes():
 
 def test_an_infinite_loss_is_an_infinite_perplexity():
     assert Perplexity(1e6, 1, None, None).per_token == math.inf
+    assert Perplexity(100.0, 1, None, None).per_token == pytest.approx(math.exp(100))  # beyond what fp32 holds
 
 
 def test_stderr_is_the_spread_over_repeated_texts():

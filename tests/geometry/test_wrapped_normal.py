@@ -86,3 +86,12 @@ def test_gradients_reach_mean_std_and_curvature(name):
     )
     assert torch.autograd.gradcheck(sample, (mean, std, *leaves))
     assert not WrappedNormal(m, mean, std).sample(4).requires_grad
+
+
+@pytest.mark.parametrize("draw", ["sample", "rsample"])
+def test_a_generator_decides_what_is_drawn(draw):
+    w = WrappedNormal(Lorentz(), torch.zeros(2), 0.5)
+    torch.manual_seed(0)
+    one, other = (getattr(w, draw)(5, generator=torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, getattr(w, draw)(5))

@@ -20,7 +20,7 @@ from transformers import (
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
-from horosphere.nn import LatentAttention, Router, SwiGLU, TokenHead, document_mask
+from horosphere.nn import LatentAttention, Router, SwiGLU, TokenHead, document_mask, experts
 from tests.models import helm_reference
 
 SIZES = {
@@ -527,3 +527,24 @@ def test_bf16_stays_close_to_fp32(form):
     weights = m.to(torch.bfloat16)(tokens()).logits
     for low in (auto, weights):
         assert (low.float() - exact).abs().max() < 0.05 * exact.abs().max() + 0.02
+
+
+@pytest.mark.parametrize("form", ["mice", "mice twin"])
+def test_experts_multiply_in_the_dtype_of_autocast(form, monkeypatch):
+    """On a GPU that is half of their time."""
+    seen = []
+    product = experts.grouped_product
+    monkeypatch.setattr(experts, "grouped_product", lambda x, *more: seen.append(x.dtype) or product(x, *more))
+    m = model(**FORMS[form])
+    with torch.autocast("cpu", torch.bfloat16):
+        m(tokens())
+    assert set(seen) == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_several_tokens_after_a_cache_see_what_was_before_and_nothing_after(form):
+    """Without a mask, as `generate` never asks: it gives one."""
+    m = model(**FORMS[form]).double()
+    every = tokens(2, 11)
+    past = m(every[:, :6], use_cache=True).past_key_values
+    assert_close(m(every[:, 6:], past_key_values=past, use_cache=True).logits, m(every).logits[:, 6:])

@@ -238,13 +238,17 @@ def test_a_layer_in_place_of_the_read_out_is_asked(monkeypatch):
     assert_close(m(x), expected)
 
 
+HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+
+
+@pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("layer", ["fc", "norm"])
-def test_hooks_on_the_read_out_are_called(layer, monkeypatch):
-    m, x, heard = mixer(), image(6, 6), []
-    getattr(m, layer).register_forward_hook(lambda *_: heard.append(layer))
+def test_hooks_on_the_read_out_are_called(layer, hook, monkeypatch):
+    m, x, heard = mixer(), image(6, 6).requires_grad_(), []
+    getattr(getattr(m, layer), f"register_{hook}")(lambda *_: heard.append(layer))
     monkeypatch.setattr(clustering, "on_cuda", lambda x: True)
     monkeypatch.setattr(clustering, "on_chip", lambda *_, **__: False)
-    m(x)
+    m(x).sum().backward()
     assert heard == [layer]
 
 

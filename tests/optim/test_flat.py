@@ -54,6 +54,12 @@ def test_flat_steps_are_torchs_own(ours, torchs, options, manifold):
 
 
 @pytest.mark.parametrize(("ours", "torchs"), [(RiemannianSGD, torch.optim.SGD), (RiemannianAdam, torch.optim.Adam)])
+def test_what_is_not_said_is_as_torch_has_it(ours, torchs):
+    one, other = (make(plain().parameters()).defaults for make in (ours, torchs))
+    assert {name: one[name] for name in other} == other
+
+
+@pytest.mark.parametrize(("ours", "torchs"), [(RiemannianSGD, torch.optim.SGD), (RiemannianAdam, torch.optim.Adam)])
 def test_param_groups_of_a_torch_model_are_torchs_own(ours, torchs):
     a, b = plain(), plain()
     decayed, alone = [b[0].weight, b[3].weight], [b[0].bias, b[1].weight, b[1].bias, b[3].bias]

@@ -158,6 +158,22 @@ def test_several_processes_take_a_kind_of_device(monkeypatch):
         pass
 
 
+def test_what_fails_in_the_main_process_is_its_own_failure_there_and_a_complaint_elsewhere(monkeypatch):
+    def fail():
+        raise FileNotFoundError("no such thing")
+
+    monkeypatch.setattr(World, "_told", lambda self, message, by=0: message or {"failure": "no such thing"})
+    with pytest.raises(FileNotFoundError, match="no such thing"):
+        World(rank=0, size=2).from_main(fail)
+    with pytest.raises(UserError, match="no such thing"):
+        World(rank=1, size=2).from_main(fail)
+
+
+def test_alone_the_main_process_asks_nobody(monkeypatch):
+    monkeypatch.setattr(World, "_told", lambda *_: pytest.fail("there is nobody to ask"))
+    assert World().from_main(lambda: 3) == World().main_first(lambda: 3) == 3
+
+
 def test_norms_are_lengths_and_show_what_is_not_finite():
     tensors = [torch.tensor([3.0, 4.0]), None, torch.tensor([[float("nan")]]), torch.tensor([float("inf"), 1.0])]
     lengths = norms(tensors, World())

@@ -24,7 +24,7 @@ from horosphere.train.distributed import World
 from horosphere.train.engine import Place, _Loop, precision, rate
 from horosphere.train.task import Task
 from tests.train import toy_task
-from tests.train.toy_task import Toy, ToyTask, fit_task, lines, train
+from tests.train.toy_task import ROW, Toy, ToyTask, fit_task, lines, train
 
 ROOT = Path(__file__).parents[2]
 NOISY = {
@@ -514,6 +514,25 @@ def test_a_run_says_what_it_was(tmp_path):
     line = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
     assert line.keys() == {"step", "loss", "top", "grad_norm", "lr", "symbols_per_second", "seconds"}
     assert {p.name for p in (tmp_path / "run").iterdir()} == {"run.json", "metrics.jsonl", "checkpoints"}
+
+
+def test_the_pace_is_that_of_steps_whatever_is_done_between_them(tmp_path, monkeypatch):
+    """A step takes a second, an evaluation a hundred; metrics are written less often than it is evaluated."""
+    now = [0.0]
+    monkeypatch.setattr("horosphere.train.engine.time.perf_counter", lambda: now[0])
+
+    class Slow(ToyTask):
+        def loss(self, *given):
+            now[0] += 1
+            return super().loss(*given)
+
+        def evaluate(self, *given):
+            now[0] += 100
+            return super().evaluate(*given)
+
+    train(tmp_path / "run", task=Slow(), eval_every=1, log_every=3, save_every=100)
+    logged = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    assert [line["symbols_per_second"] for line in logged if "loss" in line] == [8 * ROW] * 2
 
 
 def test_a_folder_is_replaced_on_demand_and_only_if_it_is_a_run(tmp_path):
