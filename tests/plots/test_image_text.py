@@ -120,6 +120,11 @@ def test_a_map_has_every_caption_at_its_radius_and_angle():
         assert axes.get_aspect() == 1
 
 
+def test_a_map_has_no_numbers_at_its_edges():
+    for axes in draw_maps({"before": caption_map(1), "after": caption_map(2)}).axes:
+        assert not [*axes.get_xticks(), *axes.get_yticks()]
+
+
 def test_the_key_of_maps_has_the_colours_of_their_dots():
     figure = draw_maps({"after": caption_map(2, levels=4)})
     (legend,) = figure.legends

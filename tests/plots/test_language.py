@@ -191,6 +191,14 @@ def test_load_in_units_of_the_fair_share():
     assert not texts(draw_expert_load(crowded, range(20)).axes[0])
 
 
+def test_rows_of_experts_are_as_high_for_many_layers_as_for_few():
+    def height(layers):
+        load = expert_load(torch.full((layers, 4), 5))
+        return draw_expert_load(load, range(layers)).get_figheight()
+
+    assert height(12) - height(8) == pytest.approx(height(8) - height(4)) == pytest.approx(4 * 0.36)
+
+
 def test_every_head_is_a_dot_beside_its_layer():
     models = {"helm": DISTANCE, "twin": DISTANCE + 1}
     axes = draw_attention_distance(models, length=17).axes[0]

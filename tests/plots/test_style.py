@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
-from horosphere.plots.style import log_axis, new_figure, overlaid, render, spans_orders, style
+from horosphere.plots.style import log_axis, new_figure, overlaid, render, save, spans_orders, style
 
 PLAIN = re.compile(r"\d+(\.\d+)?[kMB]?")
 
@@ -76,3 +76,9 @@ def test_no_line_hides_another(count):
         assert below["linewidth"] > above["linewidth"]
         assert below["zorder"] < above["zorder"]
     assert 2 == lines[-1]["linewidth"] <= lines[0]["linewidth"] <= 6
+
+
+@pytest.mark.parametrize("name", ["a.png", "B.PNG", "c.Svg"])
+def test_a_name_may_end_in_capitals(name, tmp_path):
+    save(new_figure(1.0)[0], tmp_path / name)
+    assert (tmp_path / name).read_bytes()[:5] == (b"<?xml" if name.lower().endswith("svg") else b"\x89PNG\r")

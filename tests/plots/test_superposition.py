@@ -219,6 +219,9 @@ def test_figure_7_shows_what_there_is():
     (against_width,) = FIGURES["figure-7"](made(densities=(1.0, 2.0, 4.0), widths=(10, 20, 40))).axes
     assert against_width.get_title("left") == "γ = -0.56; hollow: published"
     assert len(key(against_width)) == 3
+    many = (0.9, -0.3, 0.1, -0.8, 0.4)  # a series a γ, in their order, whatever that of the rows
+    named = list(key(FIGURES["figure-7"](made(densities=(1.0, 2.0, 4.0), gammas=many)).axes[0]))
+    assert named == [f"γ = {gamma:.2f}" for gamma in sorted(many)]
     (against_density,) = FIGURES["figure-7"](made(densities=(1.0, 2.0, 4.0), gammas=(0.0,))).axes
     assert against_density.get_title("left") == "m = 63; hollow: published"
     assert list(key(against_density)) == ["γ = 0.00"]
