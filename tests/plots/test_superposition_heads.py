@@ -116,8 +116,8 @@ def test_overlaps_stand_beside_the_published_ones():
         assert [mark.get_fillstyle() for mark in marks] == ["full", "left", "none"]
         np.testing.assert_allclose([mark.get_xydata()[0] for mark in marks], joined.get_xydata())
         assert marks[0].get_label() == f"{name}   {head.raw.times_isotropic:.3g} times isotropic"
-    assert axes.get_title("left").startswith("full: as they are; half: centred; hollow: also without")
         assert [mark.get_label().startswith("_") for mark in marks] == [False, True, True]
+    assert axes.get_title("left").startswith("full: as they are; half: centred; hollow: also without")
     isotropic = named_lines(axes)["isotropic, 1/m"]
     np.testing.assert_allclose(isotropic.get_ydata(), 1 / np.asarray(isotropic.get_xdata()))
     assert list(isotropic.get_xdata()) == pytest.approx([16 / 1.15, others["m"].max() * 1.15])
