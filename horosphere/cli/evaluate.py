@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> None:
         return _benchmark(args)
     if args.more or args.towers:
         raise UserError(f"eval {args.folder}: nothing goes behind a run; {choices(args.folder, BENCHMARKS)}")
+    if foreign := [name for name in ("shots", "methods", "jobs", "out", "overwrite") if getattr(args, name)]:
+        raise UserError(f"--{foreign[0]} is for the benchmarks fewshot and base-to-novel, not for a run; leave it out")
     # a folder of Hugging Face's making is no run
     kind = Run.open(args.folder).about.task if (Path(args.folder) / RUN).is_file() else LANGUAGE
     asked = [name for name in ("task", "limit", "harness") if getattr(args, name)]

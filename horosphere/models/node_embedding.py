@@ -141,6 +141,8 @@ def read_points(model: NodeEmbedding, file: Path) -> None:
         if points.shape != model.points.shape:
             nodes, dim = model.points.shape
             raise ValueError(f"points {tuple(points.shape)} for {nodes} labels in {dim} dimensions")
+        if not points.isfinite().all():
+            raise ValueError("not finite")
         model.table.weight.data.copy_(points)
         model.manifold.load_state_dict({name.removeprefix("manifold."): t for name, t in tensors.items()})
     except (LookupError, ValueError, RuntimeError) as error:

@@ -88,10 +88,15 @@ def render(figure: Figure, suffix: str = ".png", dpi: int = 160) -> bytes:
 
 def save(figure: Figure, path: str | Path, new: bool = False) -> None:
     """Write the picture in the format its name ends with. new: nothing may be there yet."""
+    write_whole(path, render(figure, format_of(path)), new)
+
+
+def format_of(path: str | Path) -> str:
+    """What a picture's name ends with; a complaint where that is no format."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise UserError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
-    write_whole(path, render(figure, suffix), new)
+    return suffix
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:

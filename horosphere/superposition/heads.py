@@ -91,6 +91,8 @@ def head(model: str | Path) -> Head:
     rows, dims = files.shape(stored)
     known = min(rows, _vocabulary(files) or rows)
     weight = files.read(stored, known)
+    if not weight.isfinite().all():
+        raise UserError(f"{model}: {stored} is not finite. Give a model that was saved whole.")
     if not weight.is_floating_point():
         raise UserError(
             f"{model}: {stored} holds {str(weight.dtype).removeprefix('torch.')}, a quantised head. "

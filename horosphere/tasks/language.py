@@ -262,6 +262,8 @@ def load(folder: str | Path) -> TrainedLanguage:
     if known > model.config.vocab_size:
         sizes = f"{known} tokens, the model only {model.config.vocab_size}"
         raise UserError(f"{folder}: the tokenizer has {sizes}; put back its own")
+    if broken := next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None):
+        raise UserError(f"{folder}: its {broken} is not finite; delete its config.json to use the last checkpoint")
     return TrainedLanguage(model.eval(), tokenizer)
 
 

@@ -63,7 +63,7 @@ def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitRes
     if engine.batch % world.size:
         how = f"choose a multiple of {world.size}"
         raise UserError(f"batch={engine.batch} does not divide into {world.size} processes: {how}")
-    last = world.from_main(lambda: _resumable(about, place))
+    last = world.from_main(lambda: _resumable(about, place, task.mark))
     _prepare(model, task)
     optimizer = task.optimizer(model)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
@@ -107,12 +107,15 @@ def precision(engine: EngineConfig, device: torch.device) -> torch.autocast:
 # -- before the first step --------------------------------------------------------------------------------------------
 
 
-def _resumable(about: About, place: Place) -> str | None:
-    """Complain before anything is touched; the checkpoint to go on from."""
+def _resumable(about: About, place: Place, mark: str) -> str | None:
+    """Complain before anything is touched; the checkpoint to go on from. mark: the last file of an export."""
     before = runs.require_place(place.folder, place.resume, place.overwrite)
     if before is None:
         return None
     last = runs.latest(place.folder / CHECKPOINTS)
+    if last is None and (place.folder / mark).is_file():
+        how = "nothing is left to go on from; pass --overwrite to train it anew"
+        raise UserError(f"{place.folder} is trained to its end, and its checkpoints are gone: {how}")
     saved, now = before.decisions(), about.decisions()
     differ = {name: (saved.get(name), now.get(name)) for name in (*saved, *now) if saved.get(name) != now.get(name)}
     if differ.keys() & LENGTH:

@@ -310,6 +310,8 @@ BAD_WORDS = {
     "train": "the following arguments are required: recipe",
     "eval nowhere": "nowhere: no folder of a run",
     "eval cats.txt": "cats.txt: no folder of a run",
+    "eval runs/helm-mice-tiny --shots 4": "--shots is for the benchmarks fewshot and base-to-novel",
+    "eval runs/helm-mice-tiny --out there --overwrite": "--out is for the benchmarks fewshot and base-to-novel",
     "eval runs/helm-mice-tiny --task glue": "there is no task glue: choose from perplexity, blimp, mmlu",
     "eval runs/helm-mice-tiny --task blimp": "with --data",
     "eval runs/helm-mice-tiny --task blimp --data nowhere": "nowhere: no such file",

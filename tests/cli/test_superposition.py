@@ -204,6 +204,8 @@ def test_few_sizes_give_a_guess_and_say_so(run):
         (("widths", ","), "widths: nothing is named"),
         (("sweep", "--n", "20", "--widths", "10,40"), "m = 40 dimensions for n = 20 features"),
         (("sweep", "--bias", "other"), "choose from normal, zero"),
+        (("sweep", "--part", "1/2", "--parts", "2"), "--part is one job, --parts and --executor begin them all"),
+        (("fit", "--out", "law.xyz"), "law.xyz: a picture's name ends in .png"),
         (("fit", "missing.csv"), "no such file"),
         (("predict", "--width", "64", "--family", "gtp"), "no losses of gtp"),
         (("analyze", "nowhere"), "nowhere"),
@@ -288,6 +290,8 @@ def test_pictures_are_replaced_when_told_and_only_then(run, refused):
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
     Path("file").write_text("mine")
     assert "file is a file: --out takes the name of a folder" in refused("analyze", "model", "--out", "file")
+    Path("link").symlink_to("nowhere")
+    assert "link is a file: --out takes the name of a folder" in refused("analyze", "model", "--out", "link")
 
 
 def test_a_reader_who_has_seen_enough_is_no_mistake():

@@ -292,6 +292,7 @@ def save_head(weight, folder):
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "a damaged tokenizer"),
         (lambda folder: save_head(torch.ones(4), folder), "has shape"),
         (lambda folder: save_head(torch.ones(4, 4, dtype=torch.int8), folder), "int8, a quantised head"),
+        (lambda folder: save_head(torch.full((4, 4), torch.nan), folder), "is not finite"),
     ],
 )
 def test_a_damaged_model_is_named_in_one_line(tmp_path, harm, said):

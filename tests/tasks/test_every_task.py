@@ -405,6 +405,19 @@ def test_every_entry_of_the_catalogue_stands_for_something():
             assert {entrant.twin_of, entrant.ablation_of} <= {"", *names}
 
 
+@pytest.mark.parametrize("gone", ["removed", "a file"])
+def test_a_finished_run_without_checkpoints_is_not_trained_anew_in_silence(data, tmp_path, gone):
+    recipe = tiny("nodes", data("nodes"))
+    run_tiny(recipe, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    if gone == "a file":
+        (tmp_path / "run/checkpoints").touch()
+    before = everything(tmp_path / "run")
+    with pytest.raises(UserError, match="is trained to its end, and its checkpoints are gone"):
+        run_tiny(recipe, tmp_path / "run", resume=True)
+    assert everything(tmp_path / "run") == before
+
+
 # -- data that change under a run -------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
@@ -168,3 +169,15 @@ def test_points_of_another_shape_are_refused(tmp_path):
         UserError, match=r"damaged or foreign points \(points \(63, 3\) for 63 labels in 4 dimensions\)"
     ):
         wider.load()
+
+
+def test_points_that_are_not_finite_are_named(embed, tmp_path):
+    embed("epochs=1")
+    (file,) = tmp_path.rglob("points.safetensors")
+    tensors = load_file(file)
+    tensors["points"][3, 0] = torch.nan
+    save_file(tensors, file)
+    with pytest.raises(
+        UserError, match=r"damaged or foreign points \(not finite\); delete it to use the last checkpoint"
+    ):
+        Run.open(file.parent).load()

@@ -1,6 +1,7 @@
 """`horosphere superposition analyze`: how crowded the head of a language model is."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     pictures = [Path(args.out) / name for name in names]
     if args.out:
         require("plots")
-        if Path(args.out).exists() and not Path(args.out).is_dir():
+        if os.path.lexists(args.out) and not Path(args.out).is_dir():  # a link to nowhere too
             raise UserError(f"{args.out} is a file: --out takes the name of a folder here")
     for picture in pictures:
         if picture.parent.is_dir():

@@ -30,6 +30,9 @@ def run(args: argparse.Namespace) -> None:
 
     if args.out:
         require("plots")
+        from horosphere.plots.style import format_of
+
+        format_of(args.out)
         require_new_file(args.out, args.overwrite)
     law = fitted(args.losses)
     table([], law.rows())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from horosphere.cli import common
+from horosphere.errors import UserError
 from horosphere.settings import Count, Few, Positive, Size
 
 SHOWN = 24  # rows of a table on a terminal; the rest is in the file
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.superposition.results import RESULTS, setting_rows, settings
     from horosphere.superposition.sweep import SweepOptions, sweep
 
+    if args.part and (args.parts or args.executor != "here"):
+        raise UserError("--part is one job, --parts and --executor begin them all: leave one of them out")
     require("plots")
     runs, schedule = Asked(**{name: getattr(args, name) for name in TOLD}).runs()
     if args.part:
