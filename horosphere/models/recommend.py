@@ -33,7 +33,7 @@ class FactorsConfig(InAnyGeometry):
 
     dim: Size = 20  # of the factors
     score: Literal["hyperplane", "distance"] = "hyperplane"  # in flat space p·q, or -|p - q|²
-    penalty: Amount = 0.02  # λ of λ(|p|² + |q|² + b²), for every rating; of points, their distance from the origin
+    penalty: Amount = 0.1  # λ of λ(|p|² + |q|² + b²), for every rating; of points, their distance from the origin
 
 
 class MatrixFactorisation(nn.Module):
@@ -106,6 +106,7 @@ class RankingConfig(FactorsConfig):
 
     loss: Literal["bpr", "hinge", "bce"] = "bpr"  # bpr -log σ(ŷ_i - ŷ_j); hinge max(margin - ŷ_i + ŷ_j, 0); bce of each
     margin: Positive = 1.0  # of hinge
+    penalty: Amount = 0.01  # λ of λ(|p|² + |q|² + b²), of all items of a row; of points, their distance from the origin
 
 
 def ranking_loss(scores: Tensor, kind: str, margin: float = 1.0) -> Tensor:
@@ -148,7 +149,7 @@ class NeuMFConfig(InAnyGeometry):
     dropout: Decay = 0.0  # of what the perceptron reads
     loss: Literal["bpr", "hinge", "bce"] = "bce"  # bce is the paper's
     margin: Positive = 1.0  # of hinge
-    penalty: Amount = 0.0  # λ of λ(|p|² + |q|²) of the tables; of points, their distance from the origin
+    penalty: Amount = 0.001  # λ of λ(|p|² + |q|²) of the tables; of points, their distance from the origin
 
 
 class NeuMF(nn.Module):
