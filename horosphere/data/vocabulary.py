@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from horosphere.errors import UserError, one_line
 from horosphere.files import digest, write_whole
 from horosphere.foreign import Unreadable, is_text, read_json
@@ -23,15 +25,16 @@ FILE = "vocabulary.json"
 
 # Chinese and Japanese put no spaces between words: each of their letters is one
 _LETTER = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORDS = re.compile(rf"[{_LETTER}]|[^\W{_LETTER}]+(?:['’][^\W{_LETTER}]+)*|[^\w\s]")
-_APART = re.compile(rf"(?<=[{_LETTER}]) (?=\S)|(?<=\S) (?=[{_LETTER}])|(?<=[(\[]) | (?=[.,;:!?)\]…。、，！？])")
+_WORDS = re.compile(rf"[{_LETTER}]|[^\W{_LETTER}]+(?:['’](?=\w))?|[^\w\s]")
+# where joined words have no space
+_TOGETHER = re.compile(rf"(?<=[{_LETTER}]) | (?=[{_LETTER}])|(?<=[(\[]) |(?<=\w['’]) | (?=[.,;:!?)\]…。、，！？])")
 
 
 def split(text: str, unit: Unit = "words") -> list[str]:
-    """The tokens of a text, in lower case. Punctuation marks are words; so are letters of Chinese and Japanese.
+    """The tokens of a text, in lower case. Marks are words; so are letters of Chinese and Japanese, and l' of l'eau.
 
     >>> split("The dog's hat, 猫帽."), split("Hat", "characters")
-    (['the', "dog's", 'hat', ',', '猫', '帽', '.'], ['h', 'a', 't'])
+    (['the', "dog'", 's', 'hat', ',', '猫', '帽', '.'], ['h', 'a', 't'])
     """
     return _WORDS.findall(text.lower()) if unit == "words" else list(text.lower())
 
@@ -42,7 +45,7 @@ def joined(tokens: Iterable[str], unit: Unit = "words") -> str:
     >>> joined(["the", "hat", ",", "猫", "帽", "."]), joined("hat", "characters")
     ('the hat,猫帽.', 'hat')
     """
-    return _APART.sub("", " ".join(tokens)) if unit == "words" else "".join(tokens)
+    return _TOGETHER.sub("", " ".join(tokens)) if unit == "words" else "".join(tokens)
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,13 @@ class Vocabulary:
         return digest(self.unit, *self.tokens)
 
 
-def padded(rows: Sequence[Sequence[int]], width: int) -> Any:
+def padded(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
     """Rows of numbers, each filled up with PAD or cut to the width.   -> (N, width) int64
 
     >>> padded([[7, 8], [9, 9, 9, 9]], 3)
     array([[7, 8, 0],
            [9, 9, 9]])
     """
-    import numpy as np
-
     filled = np.full((len(rows), width), PAD, dtype=np.int64)
     for place, row in enumerate(rows):
         filled[place, : len(row)] = row[:width]

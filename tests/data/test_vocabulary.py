@@ -79,8 +79,8 @@ def test_an_empty_one_is_refused(texts, why):
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("Don't stop!", ["don't", "stop", "!"]),
-        ("l’été (2024)", ["l’été", "(", "2024", ")"]),
+        ("Don't stop!", ["don'", "t", "stop", "!"]),
+        ("l’été (2024)", ["l’", "été", "(", "2024", ")"]),
         ("东西好，very good", ["东", "西", "好", "，", "very", "good"]),
         ("ひらカタ漢字", list("ひらカタ漢字")),
         ("'quoted' --", ["'", "quoted", "'", "-", "-"]),
@@ -93,7 +93,7 @@ def test_words(text, tokens):
 
 
 def test_people_read_few_spaces():
-    for text in ("the hat, the cat (both).", "东西好，坏", "é è: ok?"):
+    for text in ("the hat, the cat (both).", "东西好，坏", "qu'il n’a l'air don't", "é è: ok?"):
         assert joined(split(text)) == text
 
 
