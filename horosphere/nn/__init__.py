@@ -6,7 +6,7 @@ from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
@@ -32,6 +32,7 @@ __all__ = [
     "TokenHead",
     "document_mask",
     "hyperplane_logits",
+    "hyperplane_scores",
     "rotary_angles",
     "rotate",
 ]
