@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
-from horosphere.nn import Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
+from horosphere.nn import Classifier, Embedding, FeedForward, Lift, Linear, Lower, Maxout, Residual, RMSNorm
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -45,6 +45,8 @@ LAYERS = {
     "additive": lambda m: Joined(m, "additive"),
     "classifier": lambda m: Classifier(DIM, 4, m),
     "classifier without bias": lambda m: Classifier(DIM, 4, m, bias=False),
+    "feed forward": lambda m: FeedForward(DIM, DIM, m),
+    "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
 }
