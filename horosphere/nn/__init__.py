@@ -7,7 +7,6 @@ from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
