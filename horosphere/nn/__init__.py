@@ -1,6 +1,7 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
-from horosphere.nn.attention import Attention, document_mask
+from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
+from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import SwiGLU
@@ -10,11 +11,17 @@ from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
+from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
+    "CAUSAL",
+    "FULL",
+    "AdditiveAttention",
     "Attention",
     "Classifier",
+    "DecoderLayer",
     "Embedding",
+    "EncoderLayer",
     "Experts",
     "LatentAttention",
     "LatentSizes",
@@ -22,6 +29,7 @@ __all__ = [
     "Linear",
     "Lower",
     "MixtureOfExperts",
+    "MultiHeadAttention",
     "RMSNorm",
     "Residual",
     "Router",
@@ -34,4 +42,6 @@ __all__ = [
     "hyperplane_logits",
     "rotary_angles",
     "rotate",
+    "sinusoids",
+    "visible",
 ]
