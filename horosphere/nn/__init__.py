@@ -1,6 +1,7 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
-from horosphere.nn.attention import Attention, document_mask
+from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
+from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
@@ -11,11 +12,17 @@ from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perce
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
+from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
+    "CAUSAL",
+    "FULL",
+    "AdditiveAttention",
     "Attention",
     "Classifier",
+    "DecoderLayer",
     "Embedding",
+    "EncoderLayer",
     "Experts",
     "FeedForward",
     "LatentAttention",
@@ -25,6 +32,7 @@ __all__ = [
     "Lower",
     "Maxout",
     "MixtureOfExperts",
+    "MultiHeadAttention",
     "RMSNorm",
     "Residual",
     "Router",
@@ -43,4 +51,6 @@ __all__ = [
     "perceptron",
     "rotary_angles",
     "rotate",
+    "sinusoids",
+    "visible",
 ]
