@@ -13,19 +13,27 @@ from horosphere.nn.conv import (
     MaxPool2d,
     concat,
 )
+from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
+from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
-from horosphere.nn.feedforward import SwiGLU
+from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
 from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
+from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
+from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
     "Activation",
+    "CAUSAL",
+    "FULL",
+    "AdditiveAttention",
     "Attention",
     "AvgPool2d",
     "BatchNorm1d",
@@ -34,10 +42,13 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Dropout",
+    "DecoderLayer",
     "Embedding",
+    "EncoderLayer",
     "Experts",
     "Flatten",
     "GlobalAvgPool2d",
+    "FeedForward",
     "LatentAttention",
     "LatentSizes",
     "LayerNorm",
@@ -47,7 +58,9 @@ __all__ = [
     "MaxOverTime",
     "MaxPool1d",
     "MaxPool2d",
+    "Maxout",
     "MixtureOfExperts",
+    "MultiHeadAttention",
     "RMSNorm",
     "Residual",
     "Router",
@@ -57,8 +70,16 @@ __all__ = [
     "SwiGLU",
     "TokenHead",
     "concat",
+    "against_the_rest",
+    "bpr",
     "document_mask",
+    "hinge",
     "hyperplane_logits",
+    "hyperplane_scores",
+    "masked_bce",
+    "perceptron",
     "rotary_angles",
     "rotate",
+    "sinusoids",
+    "visible",
 ]

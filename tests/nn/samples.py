@@ -27,6 +27,16 @@ from horosphere.nn import (
     Residual,
     RMSNorm,
     concat,
+    AdditiveAttention,
+    Classifier,
+    Embedding,
+    FeedForward,
+    Lift,
+    Linear,
+    Lower,
+    Maxout,
+    Residual,
+    RMSNorm,
 )
 
 DIM = 6
@@ -83,6 +93,15 @@ class Beside(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return concat((x, x), self.manifold)
+class Looked(nn.Module):
+    """Points that look at each other."""
+
+    def __init__(self, m: Manifold, score: str):
+        super().__init__()
+        self.attention = AdditiveAttention(DIM, DIM, DIM, m, score)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x)
 
 
 LAYERS = {
@@ -95,6 +114,8 @@ LAYERS = {
     "additive": lambda m: Joined(m, "additive"),
     "classifier": lambda m: Classifier(DIM, 4, m),
     "classifier without bias": lambda m: Classifier(DIM, 4, m, bias=False),
+    "feed forward": lambda m: FeedForward(DIM, DIM, m),
+    "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
     "relu": lambda m: Activation("relu", m),
@@ -114,6 +135,8 @@ LAYERS = {
     "batch norm at rest": lambda m: OnMap(BatchNorm2d(DIM, m), 2).eval(),
     "batch norm of rows": lambda m: OnMap(BatchNorm1d(DIM, m), 0),
     "free batch norm": lambda m: OnMap(BatchNorm1d(DIM, m, form="free"), 0),
+    "additive attention": lambda m: Looked(m, "additive"),
+    "distance attention": lambda m: Looked(m, "distance"),
 }
 ONE_GEOMETRY = (  # what a product's coordinates cannot go through
     *("conv1d", "conv2d", "average pool", "global pool", "flatten", "concat"),
