@@ -1,5 +1,18 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
+from horosphere.nn.activation import Activation, Dropout
+from horosphere.nn.attention import Attention, document_mask
+from horosphere.nn.conv import (
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    Flatten,
+    GlobalAvgPool2d,
+    MaxOverTime,
+    MaxPool1d,
+    MaxPool2d,
+    concat,
+)
 from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
 from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
@@ -7,6 +20,8 @@ from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
+from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.rotary import rotary_angles, rotate
@@ -15,21 +30,34 @@ from horosphere.nn.stream import Residual, RMSNorm
 from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
+    "Activation",
     "CAUSAL",
     "FULL",
     "AdditiveAttention",
     "Attention",
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Classifier",
+    "Conv1d",
+    "Conv2d",
+    "Dropout",
     "DecoderLayer",
     "Embedding",
     "EncoderLayer",
     "Experts",
+    "Flatten",
+    "GlobalAvgPool2d",
     "FeedForward",
     "LatentAttention",
     "LatentSizes",
+    "LayerNorm",
     "Lift",
     "Linear",
     "Lower",
+    "MaxOverTime",
+    "MaxPool1d",
+    "MaxPool2d",
     "Maxout",
     "MixtureOfExperts",
     "MultiHeadAttention",
@@ -41,6 +69,7 @@ __all__ = [
     "SlotResidual",
     "SwiGLU",
     "TokenHead",
+    "concat",
     "against_the_rest",
     "bpr",
     "document_mask",
