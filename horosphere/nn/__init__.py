@@ -4,10 +4,11 @@ from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
 from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
-from horosphere.nn.feedforward import SwiGLU
+from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
+from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
@@ -23,11 +24,13 @@ __all__ = [
     "Embedding",
     "EncoderLayer",
     "Experts",
+    "FeedForward",
     "LatentAttention",
     "LatentSizes",
     "Lift",
     "Linear",
     "Lower",
+    "Maxout",
     "MixtureOfExperts",
     "MultiHeadAttention",
     "RMSNorm",
@@ -38,8 +41,14 @@ __all__ = [
     "SlotResidual",
     "SwiGLU",
     "TokenHead",
+    "against_the_rest",
+    "bpr",
     "document_mask",
+    "hinge",
     "hyperplane_logits",
+    "hyperplane_scores",
+    "masked_bce",
+    "perceptron",
     "rotary_angles",
     "rotate",
     "sinusoids",

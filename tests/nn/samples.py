@@ -4,7 +4,18 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
-from horosphere.nn import AdditiveAttention, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
+from horosphere.nn import (
+    AdditiveAttention,
+    Classifier,
+    Embedding,
+    FeedForward,
+    Lift,
+    Linear,
+    Lower,
+    Maxout,
+    Residual,
+    RMSNorm,
+)
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -56,6 +67,8 @@ LAYERS = {
     "additive": lambda m: Joined(m, "additive"),
     "classifier": lambda m: Classifier(DIM, 4, m),
     "classifier without bias": lambda m: Classifier(DIM, 4, m, bias=False),
+    "feed forward": lambda m: FeedForward(DIM, DIM, m),
+    "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
     "additive attention": lambda m: Looked(m, "additive"),
