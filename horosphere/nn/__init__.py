@@ -7,11 +7,15 @@ from horosphere.nn.feedforward import SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
+from horosphere.nn.recurrent import GRU, LSTM, RNN
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "Attention",
     "Classifier",
     "Embedding",

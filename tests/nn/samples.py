@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
-from horosphere.nn import Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
+from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -35,6 +35,17 @@ class Joined(nn.Module):
         return self.residual(x, self.linear(x))
 
 
+class States(nn.Module):
+    """All states of a recurrent layer, as a function of one input."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
 LAYERS = {
     "linear": lambda m: Linear(DIM, DIM, m),
     "linear without bias": lambda m: Linear(DIM, DIM, m, bias=False),
@@ -47,6 +58,10 @@ LAYERS = {
     "classifier without bias": lambda m: Classifier(DIM, 4, m, bias=False),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
+    "rnn": lambda m: States(RNN(DIM, DIM, m)),
+    "gru": lambda m: States(GRU(DIM, DIM, m)),
+    "gru, reset before": lambda m: States(GRU(DIM, DIM, m, reset="before")),
+    "lstm": lambda m: States(LSTM(DIM, DIM, m)),
 }
 
 
