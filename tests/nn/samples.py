@@ -31,6 +31,7 @@ from horosphere.nn import (
     RMSNorm,
     concat,
 )
+from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -97,6 +98,15 @@ class Looked(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x, x)
+class States(nn.Module):
+    """All states of a recurrent layer, as a function of one input."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
 
 
 LAYERS = {
@@ -132,6 +142,10 @@ LAYERS = {
     "free batch norm": lambda m: OnMap(BatchNorm1d(DIM, m, form="free"), 0),
     "additive attention": lambda m: Looked(m, "additive"),
     "distance attention": lambda m: Looked(m, "distance"),
+    "rnn": lambda m: States(RNN(DIM, DIM, m)),
+    "gru": lambda m: States(GRU(DIM, DIM, m)),
+    "gru, reset before": lambda m: States(GRU(DIM, DIM, m, reset="before")),
+    "lstm": lambda m: States(LSTM(DIM, DIM, m)),
 }
 ONE_GEOMETRY = (  # what a product's coordinates cannot go through
     *("conv1d", "conv2d", "average pool", "global pool", "flatten", "concat"),
