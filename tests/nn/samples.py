@@ -6,6 +6,9 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AdditiveAttention,
     AvgPool2d,
@@ -31,7 +34,6 @@ from horosphere.nn import (
     RMSNorm,
     concat,
 )
-from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -98,6 +100,8 @@ class Looked(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x, x)
+
+
 class States(nn.Module):
     """All states of a recurrent layer, as a function of one input."""
 

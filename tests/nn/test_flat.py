@@ -8,6 +8,9 @@ from torch import nn
 
 from horosphere.geometry import Euclidean
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AvgPool2d,
     BatchNorm1d,
@@ -32,7 +35,6 @@ from horosphere.nn import (
     RMSNorm,
     concat,
 )
-from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 
 M = Euclidean()
 
