@@ -4,8 +4,8 @@
     python benchmarks/classics.py --only lenet mf --jobs 2         # some of them
     python benchmarks/classics.py --keep docs/results/classics.json    # numbers for docs/classics.md
 
-Each row is `horosphere compare NAME --geometries lorentz,euclidean`, in a folder of its own: a run that was stopped goes
-on where it was. References come from elsewhere and are named; the table has no number of ours that this run did not
+Each row is `horosphere compare NAME --geometries lorentz,euclidean`, in a folder of its own: a run that was stopped
+goes on where it was. References come from elsewhere and are named; the table has no number of ours that this run did not
 measure.
 """
 
