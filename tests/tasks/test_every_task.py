@@ -33,6 +33,8 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "tables": (),
+    "machines": (),
 }
 
 
@@ -102,6 +104,8 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "tables": ("x", "y"),
+    "machines": ("x", "noise"),
 }
 
 
@@ -261,6 +265,14 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
     refused(tmp_path, lambda: run_tiny(recipe, tmp_path, overwrite=True), "holds no run.json")
 
 
+SIDECARS = {
+    "language": "tokenizer.json",
+    "nodes": "labels.json",
+    "tables": "table.json",
+    "machines": "table.json",
+}
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -273,7 +285,7 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     truncate(folder / weights)
     refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
     (folder / weights).write_bytes(whole)
-    sidecar = {"language": "tokenizer.json", "nodes": "labels.json"}.get(kind, "classes.json")
+    sidecar = SIDECARS.get(kind, "classes.json")
     if kind != "image_text":  # which needs no other file
         truncate(folder / sidecar)
         refused(folder, lambda: Run.open(folder).load(), "damaged")
