@@ -39,6 +39,7 @@ FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attribute
 TABLES = ("batch=8", "hidden=5", *SHORT)
 MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
+RATINGS = ("batch=8", "dim=3", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -54,6 +55,8 @@ TINY = {
     "image_text": ("adapt-radial", IMAGE_TEXT),
     "tables": ("mlp", TABLES),
     "machines": ("gaussian-rbm", MACHINE),
+    "ratings": ("mf", RATINGS),
+    "ranking": ("bpr", RATINGS),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -88,6 +91,8 @@ def write_data(kind, folder):
         return write_captions(folder / "captions")
     if kind in ("tables", "machines"):
         return write_numbers(folder / "flowers.csv")
+    if kind in ("ratings", "ranking"):
+        return write_ratings(folder / "ratings.csv")
     return write_tree(folder / "tree.tsv")
 
 
@@ -98,6 +103,14 @@ def write_numbers(path, rows=60):
     x = draws.normal(size=(rows, 4)) + 2 * np.eye(4)[kinds]
     lines = [",".join([*(f"{value:.4f}" for value in row), "abc"[kind]]) for row, kind in zip(x, kinds, strict=True)]
     Path(path).write_text("\n".join(["height,width,age,weight,kind", *lines]) + "\n")
+    return str(path)
+
+
+def write_ratings(path, users=9, items=12):
+    """Every user has rated two items of three: those of its own kind high."""
+    rated = [(u, i) for u in range(users) for i in range(items) if (u + i) % 3]
+    rows = [f"user {u},item {i},{5 if u % 2 == i % 2 else 2},{(7 * u + 5 * i) % 31}" for u, i in rated]
+    Path(path).write_text("\n".join(rows) + "\n")
     return str(path)
 
 
