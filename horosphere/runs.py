@@ -1,7 +1,7 @@
 """The folder of a run. Nothing else reads or writes these files:
 
     run.json        the task, its recipe in sections (task, model, engine), facts on data and model, what made it
-    metrics.jsonl   a line of numbers every so many steps, a line an evaluation, a line a sample
+    metrics.jsonl   a line of numbers every so many steps, a line an evaluation, a sample, a baseline
     checkpoints/    step-00001000/, …: what they hold is `train.checkpoint`'s business
 
 Beside them a task keeps what its model needs (a tokenizer, names of classes), and at the end the weights.
@@ -96,6 +96,13 @@ class Run:
         marked = [line for line in self.lines() if any(name.startswith("eval_") for name in line)]
         scores = [{name.removeprefix("eval_"): value for name, value in line.items()} for line in marked]
         return [line for line in scores if not any(isinstance(value, str) for value in line.values())]
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """{method: {metric: score}} of what was judged beside the model, without a training."""
+        marked = [line for line in self.lines() if "baseline" in line]
+        return {
+            str(line["baseline"]): {k: v for k, v in line.items() if k not in ("step", "baseline")} for line in marked
+        }
 
     def scores(self) -> dict[str, float]:
         """Those of the last evaluation."""

@@ -1,6 +1,15 @@
 """Optimizers that know where a parameter lives."""
 
+from horosphere.optim.choice import OPTIMIZERS, make_optimizer
 from horosphere.optim.groups import param_groups
-from horosphere.optim.riemannian import RiemannianAdam, RiemannianSGD
+from horosphere.optim.riemannian import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
 
-__all__ = ["RiemannianAdam", "RiemannianSGD", "param_groups"]
+__all__ = [
+    "OPTIMIZERS",
+    "RiemannianAdagrad",
+    "RiemannianAdam",
+    "RiemannianRMSprop",
+    "RiemannianSGD",
+    "make_optimizer",
+    "param_groups",
+]

@@ -10,7 +10,7 @@ NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) -> list[dict[str, Any]]:
-    """Parameter groups for `RiemannianSGD` and `RiemannianAdam`; `options` (lr, betas, …) go into every group.
+    """Parameter groups for Riemannian optimizers; `options` (lr, betas, …) go into every group.
 
     - points: what a module lists in `point_parameters` lies on its `manifold`. One group a manifold, never decayed.
     - decayed: matrices.

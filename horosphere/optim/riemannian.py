@@ -1,7 +1,7 @@
-"""Riemannian SGD and Adam as ordinary torch optimizers.
+"""Riemannian SGD, Adam, Adagrad and RMSprop as ordinary torch optimizers.
 
 A parameter group with a `manifold` holds points, one a row of the last axis. Its steps follow geodesics, and carry its
-momentum along (`Manifold.flow`). Every other group is stepped by torch's own SGD or Adam.
+momentum along (`Manifold.flow`). Every other group is stepped by torch's own optimizer.
 `horosphere.optim.param_groups(model)` makes the groups.
 
 Manifolds are kept beside the groups, not in them: state_dict() holds numbers and tensors only, and is saved, loaded and
@@ -25,7 +25,7 @@ SMALL_ROWS = 4096  # below it the launches cost more than the arithmetic: such t
 
 
 class _Riemannian(torch.optim.Optimizer):
-    """What both optimizers share: groups with manifolds, and a step in two shares, torch's and ours."""
+    """What all optimizers share: groups with manifolds, and a step in two shares, torch's and ours."""
 
     manifolds: list[Manifold]
     _torch_step: Callable[..., Any]  # torch's own step without its hooks: those run once, around our step
@@ -296,9 +296,8 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
         if not state:
             state["step"] = torch.tensor(0.0)
             state["exp_avg"] = torch.zeros_like(p)
-            per_point = p.detach() if manifold.per_coordinate else p.detach()[..., :1]
             for name in ("exp_avg_sq", "max_exp_avg_sq")[: 1 + group["amsgrad"]]:
-                state[name] = torch.zeros_like(per_point)
+                state[name] = torch.zeros_like(_second_moment(manifold, p))
         return state
 
     def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
@@ -310,3 +309,106 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
             second = torch.maximum(batch.state["max_exp_avg_sq"], second, out=batch.state["max_exp_avg_sq"])
         scale = (second / (1 - beta2**batch.step)).sqrt_().add_(group["eps"]).reciprocal_()
         manifold.flow_(batch.x, first, scale.mul_(-group["lr"] / (1 - beta1**batch.step)))
+
+
+class RiemannianAdagrad(_Riemannian, torch.optim.Adagrad):
+    """Adagrad along geodesics: sum ← sum + |rgrad|², x ← exp_x(-lr·rgrad/(√sum + ε)), one sum a point.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(Lorentz().exp0(torch.tensor([[3.0, 4.0]])))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()
+    >>> RiemannianAdagrad([{"params": [p], "manifold": L}], lr=0.5).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # from 5, by a first step of length lr
+    tensor([4.5000])
+    """
+
+    _torch_step = inspect.unwrap(torch.optim.Adagrad.step)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **torch_options: Any,
+    ):
+        torch.optim.Adagrad.__init__(
+            self, params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, **torch_options
+        )
+        self._step_supports_amp_scaling = False  # as in RiemannianSGD
+        for group, manifold in zip(self.param_groups, self.manifolds, strict=True):
+            for p in group["params"] if not manifold.per_coordinate else ():
+                self.state.pop(p)  # torch made a sum a coordinate of it
+
+    def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["sum"] = torch.full_like(_second_moment(manifold, p), group["initial_accumulator_value"])
+        return state
+
+    def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
+        gradient = manifold.rgrad(batch.x, batch.g)
+        total = batch.state["sum"].add_(manifold.component_sqnorm(batch.g, gradient))
+        lr = group["lr"] / (1 + (batch.step - 1) * group["lr_decay"])
+        manifold.flow_(batch.x, gradient, (total.sqrt() + group["eps"]).reciprocal_().mul_(-lr))
+
+
+class RiemannianRMSprop(_Riemannian, torch.optim.RMSprop):
+    """RMSprop along geodesics: s ← α s + (1 - α)|rgrad|², one s a point; the buffer of a momentum is carried along.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L, p = Lorentz(), torch.nn.Parameter(Lorentz().exp0(torch.tensor([[3.0, 4.0]])))
+    >>> L.sqdist(p, torch.zeros(2)).sum().backward()
+    >>> RiemannianRMSprop([{"params": [p], "manifold": L}], lr=0.05, alpha=0.99).step()
+    >>> L.dist0(p.detach()).round(decimals=3)  # from 5, by lr/√(1 - α)
+    tensor([4.5000])
+    """
+
+    _torch_step = inspect.unwrap(torch.optim.RMSprop.step)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **torch_options: Any,
+    ):
+        torch.optim.RMSprop.__init__(self, params, lr, alpha, eps, weight_decay, momentum, centered, **torch_options)
+        self._step_supports_amp_scaling = False  # as in RiemannianSGD
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        manifold = param_group.get("manifold")
+        if manifold is not None and not manifold.flat and param_group.get("centered", self.defaults["centered"]):
+            raise ValueError(
+                "centered=True needs a mean gradient, which has no meaning for one length a point: use centered=False"
+            )
+        super().add_param_group(param_group)
+
+    def _state(self, manifold: Manifold, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
+        state.setdefault("step", torch.tensor(0.0))
+        if "square_avg" not in state:
+            state["square_avg"] = torch.zeros_like(_second_moment(manifold, p))
+        if group["momentum"] and state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = torch.zeros_like(p)
+        return state
+
+    def _move(self, manifold: Manifold, group: dict[str, Any], batch: _Batch) -> None:
+        gradient = manifold.rgrad(batch.x, batch.g)
+        square = batch.state["square_avg"].lerp_(manifold.component_sqnorm(batch.g, gradient), 1 - group["alpha"])
+        velocity = gradient / (square.sqrt() + group["eps"])
+        if group["momentum"]:
+            velocity = batch.state["momentum_buffer"].mul_(group["momentum"]).add_(velocity)
+        manifold.flow_(batch.x, velocity, -group["lr"])
+
+
+def _second_moment(manifold: Manifold, p: Tensor) -> Tensor:
+    """What has the shape of a second moment of p: one number a point, or one a coordinate."""
+    return p.detach() if manifold.per_coordinate else p.detach()[..., :1]

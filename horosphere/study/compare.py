@@ -62,6 +62,10 @@ def plan(
     if name in known and name not in recipe_names():
         comparison = known[name]
         options = options or Recipe.read(comparison.entrants[0].recipe, settings).task.options()
+        if options.geometries:
+            raise UserError(
+                f"geometries={','.join(options.geometries)}: the entrants of {name} are fixed; leave it out"
+            )
     else:
         task = Recipe.read(name, settings).task
         options = options or task.options()
@@ -125,7 +129,7 @@ def _judged(study: Study, jobs: Mapping[tuple[int, str], Job], engine: EngineCon
         rows.append(
             replace(rows[-1], entrant=BEFORE, parameters=0, scores=_columns(before), seconds=[0.0], step_ms=0.0)
         )
-    return _results(study, rows, made_with(device))
+    return _results(study, rows, made_with(device), runs[0].baselines())
 
 
 def examine(study: Study, results: Results) -> Any:
@@ -168,7 +172,7 @@ def _columns(scores: list[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [s[name] for s in scores] for name in scores[0] if all(name in s for s in scores)}
 
 
-def _results(study: Study, rows: list[Row], made: dict[str, Any]) -> Results:
+def _results(study: Study, rows: list[Row], made: dict[str, Any], baselines: dict[str, dict[str, float]]) -> Results:
     """Rows from the best to the worst."""
     task = study.task
     metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in rows))
@@ -190,4 +194,5 @@ def _results(study: Study, rows: list[Row], made: dict[str, Any]) -> Results:
         rows=rows,
         seeds=study.seeds,
         made_with=made,
+        baselines=baselines,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -59,6 +59,7 @@ class Results:
     rows: list[Row]
     seeds: int
     made_with: dict[str, Any]
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # {method: {metric: score}}, below the rows
 
     # -- the table --------------------------------------------------------------------------------------------------
 
@@ -75,6 +76,9 @@ class Results:
             ]
             for row in self.rows
         ]
+        for name, scores in self.baselines.items():
+            told = [metric.cell([scores[metric.name]]) if metric.name in scores else "" for metric in shown]
+            rows.append([name, "", *told, "", ""])
         return heads, rows
 
     def lines(self) -> list[str]:

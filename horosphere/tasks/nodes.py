@@ -22,7 +22,7 @@ from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
-from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.optim import param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
 from horosphere.settings import Count, Size
@@ -139,13 +139,13 @@ class Nodes(Task[NodeData]):
         """The mean over relations, with a fixed number of them a node: so it does not depend on how a batch is cut."""
         return model(**batch).sum() / (len(batch["nodes"]) * self.mean_relations), {}
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """The learning rate is in curvature radii, so that steps are as long in every geometry."""
         groups, curvature = param_groups(model), set(model.manifold.parameters())  # type: ignore[union-attr]
         for group in groups:
             is_curvature = curvature.issuperset(group["params"])
             group["lr_scale"] = CURVATURE_PACE / self.engine.lr if is_curvature else self.configuration().radius
-        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas)
+        return groups
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """How well the points know their graph, and how far out they lie."""
@@ -195,7 +195,7 @@ class Nodes(Task[NodeData]):
         return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimension{'s' * (config.dim > 1)}"]]
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
-        names = options.geometries if isinstance(options, NodesOptions) else GEOMETRIES
+        names = options.geometries
         if not names:
             raise UserError(f"geometries= names none; choose from {', '.join(GEOMETRIES)}")
         return catalogue.comparison_of_geometries(tuple(dict.fromkeys(names)))

@@ -8,6 +8,8 @@ from horosphere import settings
 from horosphere.errors import UserError
 from horosphere.settings import Amount, Count, Decay, Extent, Natural, Positive, Range, Seed, Share
 
+MOMENTUM = ("sgd", "rmsprop")  # optimizers that have one
+
 # may change when a run is resumed
 FREE = {"save_every", "keep", "eval_every", "sample_every", "log_every", "micro_batch", "compile", "checkpointing"}
 
@@ -19,9 +21,11 @@ class EngineConfig:
     epochs: Annotated[float, Range(above=0, most=10**6)] | None = None  # passes over the data, in place of steps
     batch: Extent = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
     micro_batch: Count | None = None  # rows of one forward in one process; none: all of its share
-    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate, after the warm-up
+    optimizer: Literal["adam", "sgd", "adagrad", "rmsprop", "adadelta"] = "adam"
+    momentum: Decay = 0.0  # of sgd and rmsprop
+    schedule: Literal["cosine", "constant", "step"] = "cosine"  # of the learning rate, after the warm-up
     warmup: Amount = 0.03  # linear; a share of the steps, or from 1 on a number of steps
-    final: Share = 0.1  # share of the peak learning rate that the cosine ends at
+    final: Share = 0.1  # share of the peak learning rate that a schedule ends at
     betas: tuple[Decay, Decay] = (0.9, 0.95)  # of Adam
     weight_decay: Amount = 0.01
     clip: Positive | None = 1.0  # largest length of the whole gradient; none: as long as it is
@@ -42,6 +46,9 @@ class EngineConfig:
         settings.check(self)
         if bool(self.steps) == (self.epochs is not None):
             raise UserError("how long to train: give either steps=… or epochs=…")
+        if self.momentum and self.optimizer not in MOMENTUM:
+            how = f"leave it out, or choose optimizer={' or '.join(MOMENTUM)}"
+            raise UserError(f"momentum={self.momentum:g}: {self.optimizer} has none such; {how}")
         if self.lr * self.weight_decay >= 1:
             most = f"a step would take all of a weight, or more; give less than 1/lr = {1 / self.lr:g}"
             raise UserError(f"weight_decay={self.weight_decay:g} with lr={self.lr:g}: {most}")

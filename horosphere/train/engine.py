@@ -315,6 +315,8 @@ class _Loop:
         aside = time.perf_counter()
         if evaluate:
             self.evaluate(done, last, save and not last and self.world.size == 1)
+        for name, scores in self.task.baselines().items() if last and self.world.is_main else ():
+            self._write({"step": done, "baseline": name, **scores})
         if sample:
             with self._at_rest(), eager():  # each length of a text would be compiled anew
                 text = self.task.sample(self.model)

@@ -63,7 +63,10 @@ class _NoSettings:
 def _refuse_strangers(cls: type[Task[Any]], given: dict[str, Any], where: str) -> None:
     """A setting that somebody else has: say whose it is."""
     known = {name for part in parts(cls, given) for name in settings.settings_of(part)}
+    entry = catalogue.network_of(given)
     for name in given.keys() - known:
+        if name == "geometry" and entry is not None and entry.geometries == (catalogue.FLAT,):
+            raise UserError(f"{where}: {entry.title} exists in flat space only; leave geometry={given[name]} out")
         if whose := " and ".join(dict.fromkeys(catalogue.owners(name))):
             network = f"{given.get(cls.configured, 'this network')} in the task {cls.kind}"
             raise UserError(f"{where}: {name} is a setting of {whose}; {network} has none such")

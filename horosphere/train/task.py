@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.models.weights import WEIGHTS, load_weights
-from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.optim import make_optimizer, param_groups
 from horosphere.runs import Run
 from horosphere.train import checkpoint
 from horosphere.train.config import EngineConfig
@@ -33,6 +32,8 @@ Data = TypeVar("Data")
 @dataclass(frozen=True)
 class CompareOptions:
     """What a comparison can be asked for besides settings of its runs. A task may have more."""
+
+    geometries: tuple[str, ...] = ()  # those to compare, separated by commas; none: all that the model has
 
 
 @dataclass(kw_only=True)
@@ -118,6 +119,13 @@ class Task(Generic[Data]):
         """Called in every process, without gradient; `last`: at the end of the run."""
         raise NotImplementedError
 
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """{method: {metric: score}} of methods without a training, on the same data, to be shown beside the model.
+
+        The main process asks once, at the end of a run.
+        """
+        return {}
+
     def sample(self, model: nn.Module) -> str | None:
         """Something to look at. Called in every process, because a sharded model needs them all."""
         return None
@@ -135,15 +143,9 @@ class Task(Generic[Data]):
         return param_groups(model, self.engine.weight_decay)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """A group's `lr_scale` multiplies its learning rate.
-
-        By itself a step of Adam moves a row of n numbers by about lr·√n, but a point of a table by lr: points get √n.
-        """
-        groups = self.groups(model)
-        for group in groups:
-            if "manifold" in group:
-                group["lr_scale"] = math.sqrt(group["params"][0].shape[-1])
-        return RiemannianAdam(groups, lr=self.engine.lr, betas=self.engine.betas, decoupled_weight_decay=True)
+        """The one that was asked for. A group's `lr_scale` multiplies its learning rate."""
+        engine = self.engine
+        return make_optimizer(engine.optimizer, self.groups(model), engine.lr, engine.betas, engine.momentum)
 
     # -- after the training -----------------------------------------------------------------------------------------
 
@@ -229,11 +231,14 @@ class Task(Generic[Data]):
         last = max(line.get("seconds", 0.0) for line in run.lines())
         rows = self.about(run.about.facts)
         rows += [[metric.title, metric.show(scores[metric.name])] for metric in self.metrics if metric.name in scores]
+        for name, beside in run.baselines().items():
+            told = [f"{m.title} {beside[m.name]:.{m.digits}f}" for m in self.metrics if m.name in beside]
+            rows.append(["beside it", f"{name}: {', '.join(told)}"])
         return [*rows, ["training", f"{last:.1f} s, {last / scores['step'] * 1e3:.0f} ms a step with all evaluations"]]
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
         """Who is compared with whom."""
-        return catalogue.comparison_of(catalogue.model(self.model, self.kind))
+        return catalogue.comparison_of(catalogue.model(self.model, self.kind), options.geometries)
 
     @classmethod
     def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:

@@ -79,3 +79,34 @@ class Adam:
             result.append(kept)
         moved, self.first, self.second, self.largest = result
         return moved
+
+
+class Adagrad:
+    """Duchi et al. 2011 with lengths in place of absolute values."""
+
+    def __init__(self, m: Manifold, lr: float, lr_decay: float = 0.0, eps: float = 1e-10, start: float = 0.0):
+        self.m, self.lr, self.lr_decay, self.eps, self.t = m, lr, lr_decay, eps, 0
+        self.sum = torch.full((), start)
+
+    def step(self, x: Tensor, g: Tensor) -> Tensor:
+        g = riemannian_gradient(self.m, x, g)
+        self.sum = self.sum + squares(self.m, x, g)
+        rate = self.lr / (1 + self.t * self.lr_decay)
+        self.t += 1
+        return self.m.exp(x, -rate * g / (self.sum.sqrt() + self.eps))
+
+
+class RMSprop:
+    """Tieleman & Hinton 2012 with lengths in place of absolute values; the momentum is transported."""
+
+    def __init__(self, m: Manifold, lr: float, alpha: float = 0.99, eps: float = 1e-8, momentum: float = 0.0):
+        self.m, self.lr, self.alpha, self.eps, self.momentum = m, lr, alpha, eps, momentum
+        self.square, self.buffer = torch.zeros(()), torch.zeros(())
+
+    def step(self, x: Tensor, g: Tensor) -> Tensor:
+        g = riemannian_gradient(self.m, x, g)
+        self.square = self.alpha * self.square + (1 - self.alpha) * squares(self.m, x, g)
+        v = self.momentum * self.buffer + g / (self.square.sqrt() + self.eps)
+        y = self.m.exp(x, -self.lr * v)
+        self.buffer = self.m.transport(v, x, y)
+        return y

@@ -7,12 +7,17 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
 from horosphere.nn import Classifier, Embedding, Linear, RMSNorm
-from horosphere.optim import RiemannianAdam, RiemannianSGD
+from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
 CURVED = ["lorentz", "poincare", "product"]
-OPTIMIZERS = [(RiemannianSGD, {"lr": 0.05, "momentum": 0.9}), (RiemannianAdam, {"lr": 0.1, "amsgrad": True})]
+OPTIMIZERS = [
+    (RiemannianSGD, {"lr": 0.05, "momentum": 0.9}),
+    (RiemannianAdam, {"lr": 0.1, "amsgrad": True}),
+    (RiemannianAdagrad, {"lr": 0.4, "lr_decay": 0.02}),
+    (RiemannianRMSprop, {"lr": 0.01, "momentum": 0.9}),
+]
 
 
 def manifold(name: str, c: float = 1.0) -> Manifold:

@@ -1,4 +1,4 @@
-"""On a curved manifold both optimizers are the textbook's, and find what they should."""
+"""On a curved manifold every optimizer is the textbook's, and find what they should."""
 
 import math
 
@@ -7,14 +7,21 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Lorentz, Poincare, lorentz_to_poincare
-from horosphere.optim import RiemannianAdam, RiemannianSGD
+from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
 from tests.optim import reference
 from tests.optim.samples import CURVATURES, CURVED, DIM, OPTIMIZERS, gradient, group, manifold, points
 
 STEPS = 6
 SGD = [{}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {"momentum": 0.5, "maximize": True}]
 ADAM = [{}, {"amsgrad": True, "betas": (0.9, 0.5)}, {"betas": (0.5, 0.7), "eps": 1e-3}, {"maximize": True}]
-REFERENCED = [(RiemannianSGD, reference.SGD, o) for o in SGD] + [(RiemannianAdam, reference.Adam, o) for o in ADAM]
+ADAGRAD = [{}, {"lr_decay": 0.5, "eps": 1e-3}]
+RMSPROP = [{}, {"momentum": 0.9, "alpha": 0.8}, {"eps": 1e-2}]
+REFERENCED = [
+    *((RiemannianSGD, reference.SGD, o) for o in SGD),
+    *((RiemannianAdam, reference.Adam, o) for o in ADAM),
+    *((RiemannianAdagrad, reference.Adagrad, o) for o in ADAGRAD),
+    *((RiemannianRMSprop, reference.RMSprop, o) for o in RMSPROP),
+]
 
 
 @pytest.mark.parametrize("c", CURVATURES)
@@ -23,7 +30,7 @@ REFERENCED = [(RiemannianSGD, reference.SGD, o) for o in SGD] + [(RiemannianAdam
 def test_a_step_is_the_textbooks(optimizer, textbook, options, name, c):
     m = manifold(name, c)
     x, target = points(m, seed=1, c=c), points(m, seed=2, c=c)
-    lr = 0.05 / math.sqrt(c) if textbook is reference.Adam else 0.02  # Adam's lr is a length
+    lr = 0.02 if textbook is reference.SGD else 0.05 / math.sqrt(c)  # others divide by a length: their lr is one
     p, slow = nn.Parameter(x.clone()), textbook(m, lr, **options)
     fast = optimizer(group([p], m), lr=lr, **options)
     for t in range(STEPS):

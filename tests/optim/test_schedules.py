@@ -35,7 +35,7 @@ def test_it_is_torchs(steps, rise, final):
     assert [share_of_peak(step, steps, rise / steps, final) for step in range(steps)] == theirs
 
 
-@given(st.integers(1, 300), st.floats(0, 400), SHARES, st.sampled_from(["cosine", "constant"]))
+@given(st.integers(1, 300), st.floats(0, 400), SHARES, st.sampled_from(["cosine", "constant", "step"]))
 def test_it_rises_then_falls_and_stays_between_nothing_and_the_peak(steps, warmup, final, form):
     rise = warmup if warmup >= 1 else warmup * steps
     rates = [share_of_peak(step, steps, warmup, final, form) for step in range(steps)]

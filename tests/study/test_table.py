@@ -26,6 +26,21 @@ def results(rows, metrics, seeds=3):
     return Results("tree", "geometry", "this data", "nodes", "mAP", metrics, rows, seeds, {})
 
 
+def test_baselines_stand_below_the_rows_and_no_verdict_speaks_of_them():
+    rows = [tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)]
+    plain = results(rows, (PRECISION, RANK))
+    beside = replace(plain, baselines={"popularity": {"map": 0.95}})
+    assert beside.verdict() == plain.verdict()
+    assert beside.best() == plain.best()
+    heads, cells = beside.cells()
+    assert cells[:-1] == plain.cells()[1]
+    assert dict(zip(heads, cells[-1], strict=True)) == {
+        **dict.fromkeys(heads, ""),
+        "geometry": "popularity",
+        PRECISION.head: "0.950",
+    }
+
+
 # -- two metrics: geometries on a tree --------------------------------------------------------------------------------
 
 

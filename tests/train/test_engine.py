@@ -19,6 +19,7 @@ from torch import nn
 
 from horosphere import stopping
 from horosphere.errors import NotFinite, UserError
+from horosphere.runs import Run
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.engine import Place, _Loop, precision, rate
@@ -286,6 +287,42 @@ def test_ctrl_c_saves_and_resume_is_exact(straight, tmp_path, capsys, step):
     assert checkpoints(folder)[-1] == f"step-{step:08d}"
     train(folder, **NOISY, resume=True)
     assert_same_run(folder, straight)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"optimizer": "sgd", "momentum": 0.9, "schedule": "step", "lr": 0.05},
+        {"optimizer": "adagrad"},
+        {"optimizer": "rmsprop", "momentum": 0.5, "schedule": "constant"},
+    ],
+    ids=lambda how: how["optimizer"],
+)
+def test_every_optimizer_is_resumed_exactly(tmp_path, how):
+    train(tmp_path / "straight", **NOISY, **how)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "stopped", task={"interrupt_at": 4}, **NOISY, **how)
+    train(tmp_path / "stopped", resume=True, **NOISY, **how)
+    assert_same_run(tmp_path / "straight", tmp_path / "stopped")
+
+
+def test_baselines_are_asked_for_once_at_the_end(tmp_path):
+    class Beside(Flat):
+        def evaluate(self, model, last):
+            return {"error": 0.5}
+
+        def baselines(self):
+            return {"mean": {"error": 0.7}, "nearest": {"error": 0.6}}
+
+    fit_task(flat_model(), Beside(), EngineConfig(steps=4, batch=8, lr=0.1, eval_every=2), quiet(tmp_path / "run"))
+    marked = [line for line in lines(tmp_path / "run") if "baseline" in line]
+    assert marked == [
+        {"step": 4, "baseline": "mean", "error": 0.7},
+        {"step": 4, "baseline": "nearest", "error": 0.6},
+    ]
+    run = Run.open(tmp_path / "run")
+    assert run.baselines() == {"mean": {"error": 0.7}, "nearest": {"error": 0.6}}
+    assert run.scores()["error"] == 0.5
 
 
 def test_sigterm_does_the_same(straight, tmp_path):
@@ -678,6 +715,8 @@ def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
         ({"lr": float("nan")}, "positive"),
         ({"warmup": -0.5}, "warmup=-0.5: it must be at least 0"),
         ({"epochs": 2}, "give either steps"),
+        ({"momentum": 0.9}, "momentum=0.9: adam has none such; leave it out, or choose optimizer=sgd or rmsprop"),
+        ({"optimizer": "adadelta"}, "optimizer=adadelta: no rule for points"),
         ({"checkpointing": True}, "Toy cannot recompute its activations"),
     ],
 )
