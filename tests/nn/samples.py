@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
+from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 from horosphere.nn import (
     GRU,
     LSTM,
@@ -64,6 +65,15 @@ class Joined(nn.Module):
         return self.residual(x, self.linear(x))
 
 
+class States(nn.Module):
+    """All states of a recurrent layer, as a function of one input."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
 class OnMap(nn.Module):
     """A layer of pictures, sequences or rows as a function of points: rows are places.   (…, DIM) -> (N', d)"""
 
@@ -127,6 +137,10 @@ LAYERS = {
     "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
+    "rnn": lambda m: States(RNN(DIM, DIM, m)),
+    "gru": lambda m: States(GRU(DIM, DIM, m)),
+    "gru, reset before": lambda m: States(GRU(DIM, DIM, m, reset="before")),
+    "lstm": lambda m: States(LSTM(DIM, DIM, m)),
     "relu": lambda m: Activation("relu", m),
     "tanh": lambda m: Activation("tanh", m),
     "dropout": lambda m: Dropout(0.5, m).eval(),
@@ -146,10 +160,6 @@ LAYERS = {
     "free batch norm": lambda m: OnMap(BatchNorm1d(DIM, m, form="free"), 0),
     "additive attention": lambda m: Looked(m, "additive"),
     "distance attention": lambda m: Looked(m, "distance"),
-    "rnn": lambda m: States(RNN(DIM, DIM, m)),
-    "gru": lambda m: States(GRU(DIM, DIM, m)),
-    "gru, reset before": lambda m: States(GRU(DIM, DIM, m, reset="before")),
-    "lstm": lambda m: States(LSTM(DIM, DIM, m)),
 }
 ONE_GEOMETRY = (  # what a product's coordinates cannot go through
     *("conv1d", "conv2d", "average pool", "global pool", "flatten", "concat"),
