@@ -19,8 +19,6 @@ from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
-from horosphere.nn.recurrent import GRU, LSTM, RNN
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
@@ -31,9 +29,6 @@ from horosphere.nn.stream import Residual, RMSNorm
 from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
-    "GRU",
-    "LSTM",
-    "RNN",
     "CAUSAL",
     "FULL",
     "GRU",
