@@ -5,8 +5,8 @@
     python benchmarks/classics.py --keep docs/results/classics.json    # numbers for docs/classics.md
 
 Each row is `horosphere compare NAME --geometries lorentz,euclidean`, in a folder of its own: a run that was stopped
-goes on where it was. References come from elsewhere and are named; the table has no number of ours that this run did not
-measure.
+goes on where it was. References come from elsewhere and are named. The table has no number of ours that this run did
+not measure.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Recurrent layers: torch's own in flat space; elsewhere the state is a point, and gates are real numbers.
 
-The input products of all steps are one matrix product. The loop runs in free coordinates (`Manifold.free_chart`): points
-of the ball enter and leave it once, not at every step.
+The input products of all steps are one matrix product. The loop runs in free coordinates (`Manifold.free_chart`):
+points of the ball enter and leave it once, not at every step.
 """
 
 import math

@@ -113,17 +113,6 @@ class Looked(nn.Module):
         return self.attention(x, x)
 
 
-class States(nn.Module):
-    """All states of a recurrent layer, as a function of one input."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0]
-
-
 LAYERS = {
     "linear": lambda m: Linear(DIM, DIM, m),
     "linear without bias": lambda m: Linear(DIM, DIM, m, bias=False),
