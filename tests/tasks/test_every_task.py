@@ -275,19 +275,13 @@ SIDECARS = {
     "nodes": "labels.json",
     "tables": "table.json",
     "machines": "table.json",
+    "ratings": "names.json",
+    "ranking": "learned.npz",
 }
 
 
 def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-SIDECARS = {
-    "language": "tokenizer.json",
-    "nodes": "labels.json",
-    "ratings": "names.json",
-    "ranking": "learned.npz",
-}
 
 
 @pytest.mark.parametrize("kind", KINDS)
