@@ -112,7 +112,12 @@ class RatingsTask(Task[RatingData]):
     def build(self, data: RatingData) -> nn.Module:
         model = self._network(data.learned)
         if self.start is not None:
-            begin_with(model, Run.open(self.start, self.kind).load().network.state_dict(), self.start)
+            run, mine = Run.open(self.start, self.kind), self.configuration().geometry
+            if (theirs := run.about.recipe["model"].get("geometry")) != mine:
+                raise UserError(
+                    f"start={self.start}: a run in {theirs} space, and this one is {mine}; give one of the same"
+                )
+            begin_with(model, run.load().network.state_dict(), self.start)
         return model
 
     def _network(self, learned: Ratings) -> nn.Module:

@@ -239,10 +239,18 @@ def test_a_wrong_setting(setting, complaint):
         Recipe.read("mf", [setting])
 
 
-def test_weights_of_another_geometry_are_refused(data, tmp_path):
-    run_tiny(recipe("mf", data), tmp_path / "flat")
-    with pytest.raises(UserError, match="a run of another network|is on Lorentz"):
-        run_tiny(recipe("mf", data, "dim=5", f"start={tmp_path / 'flat'}"), tmp_path / "curved")
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("dim=5", "a run of another network"),
+        ("geometry=poincare", "a run in lorentz space, and this one is poincare; give one of the same"),
+        ("curvature=2", r"a run on Lorentz\(c=1.0\), and this network is on Lorentz\(c=2.0\)"),
+    ],
+)
+def test_weights_of_another_network_are_refused(data, tmp_path, setting, complaint):
+    run_tiny(recipe("mf", data, "geometry=lorentz"), tmp_path / "run")
+    with pytest.raises(UserError, match=complaint):
+        run_tiny(recipe("mf", data, "geometry=lorentz", setting, f"start={tmp_path / 'run'}"), tmp_path / "other")
 
 
 def test_other_ratings_are_other_data(data):
