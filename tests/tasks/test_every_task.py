@@ -33,6 +33,8 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "tables": (),
+    "machines": (),
     "ratings": (),
     "ranking": (),
 }
@@ -104,6 +106,8 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "tables": ("x", "y"),
+    "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
 }
@@ -266,16 +270,18 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
     refused(tmp_path, lambda: run_tiny(recipe, tmp_path, overwrite=True), "holds no run.json")
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 SIDECARS = {
     "language": "tokenizer.json",
     "nodes": "labels.json",
+    "tables": "table.json",
+    "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
 }
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 @pytest.mark.parametrize("kind", KINDS)
