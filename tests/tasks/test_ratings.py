@@ -244,7 +244,7 @@ def test_a_wrong_setting(setting, complaint):
     [
         ("dim=5", "a run of another network"),
         ("geometry=poincare", "a run in lorentz space, and this one is poincare; give one of the same"),
-        ("curvature=2", r"a run on Lorentz\(c=1.0\), and this network is on Lorentz\(c=2.0\)"),
+        ("curvature=2", r"a run on Lorentz\(c=0.1\), and this network is on Lorentz\(c=2.0\)"),
     ],
 )
 def test_weights_of_another_network_are_refused(data, tmp_path, setting, complaint):
