@@ -189,7 +189,7 @@ class Poincare(Curved):
         return lorentz_to_poincare(u, self.c)
 
     @property
-    def free(self) -> "_Hyperboloid":
+    def free_chart(self) -> "_Hyperboloid":
         return self._hyperboloid()
 
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------

@@ -168,8 +168,8 @@ class Product(Manifold):
         return self._join(lambda m, u: m.point(u), u)
 
     @property
-    def free(self) -> "Product":
-        return Product(*((m.free, d) for m, d in zip(self.factors, self.dims, strict=True)), weights=self.weights)
+    def free_chart(self) -> "Product":
+        return Product(*((m.free_chart, d) for m, d in zip(self.factors, self.dims, strict=True)), weights=self.weights)
 
     @full_precision
     def log_volume(self, v: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Recurrent layers: torch's own in flat space; elsewhere the state is a point, and gates are real numbers.
 
-The input products of all steps are one matrix product. The loop runs in free coordinates (`Manifold.free`): points
-of the ball enter and leave it once, not at every step.
+The input products of all steps are one matrix product. The loop runs in free coordinates (`Manifold.free_chart`):
+points of the ball enter and leave it once, not at every step.
 """
 
 import math
@@ -113,7 +113,7 @@ class _Recurrent(nn.RNNBase):
 
     def _layers(self, x: Tensor, states: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         """(T, B, d), parts x (layers, B, h) -> points (T, B, h), last states"""
-        free = self.manifold.free
+        free = self.manifold.free_chart
         u, time = self.manifold.ambient(x)
         mask = None
         if lengths is not None:

@@ -5,8 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
-from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AdditiveAttention,
     AvgPool2d,
@@ -71,6 +73,8 @@ class States(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x)[0]
+
+
 class OnMap(nn.Module):
     """A layer of pictures, sequences or rows as a function of points: rows are places.   (…, DIM) -> (N', d)"""
 

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Euclidean
-from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AvgPool2d,
     BatchNorm1d,

@@ -180,7 +180,7 @@ def test_gates_agree_with_geoopts_of_the_hyperbolic_gru():
     h, candidate = points(P, seed=1, std=0.4), points(P, seed=2, std=0.4)
     z = torch.rand(h.shape, dtype=h.dtype)
     theirs = ball.mobius_add(h, ball.mobius_pointwise_mul(z, ball.mobius_add(-h, candidate)))
-    ours = part_way(P.ambient(h)[0], P.ambient(candidate)[0], z, P.free)
+    ours = part_way(P.ambient(h)[0], P.ambient(candidate)[0], z, P.free_chart)
     assert_close(P.point(ours), theirs, rtol=1e-7, atol=1e-9)
 
 
