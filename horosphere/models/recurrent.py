@@ -126,12 +126,12 @@ class _Classic(PreTrainedModel, GenerationMixin):
         """(B, T) -> points (B, T, h), and what to go on from."""
         raise NotImplementedError
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **options: Any) -> dict[str, Any]:
-        past = options.get("past_key_values")
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
+        past = kwargs.get("past_key_values")
         return {
             "input_ids": input_ids if past is None else input_ids[:, -1:],
             "past_key_values": past,
-            "use_cache": options.get("use_cache"),
+            "use_cache": kwargs.get("use_cache"),
         }
 
     @classmethod
