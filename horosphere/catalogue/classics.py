@@ -100,7 +100,38 @@ TABLES: tuple[Model, ...] = (
     ),
 )
 
-RECURRENT: tuple[Model, ...] = ()
+
+def _recurrent(cell: str, title: str, paper: str, notes: tuple[str, ...]) -> Model:
+    return Model(
+        f"{cell}-lm",
+        "language",
+        "horosphere.models.recurrent:RecurrentForCausalLM",
+        title,
+        configure="horosphere.models.recurrent:recurrent_config",
+        settings="horosphere.models.recurrent:RecurrentConfig",
+        geometries=ANY,
+        paper=paper,
+        oracle=f"torch.nn.{cell.upper()}",
+        notes=notes,
+    )
+
+
+RECURRENT: tuple[Model, ...] = (
+    _recurrent("rnn", "RNN language model", "Elman 1990", ("8.09", "8.10", "8.13", "8.14")),
+    _recurrent("gru", "GRU language model", "Cho et al. 2014; curved: Ganea et al. 2018", ("8.11",)),
+    _recurrent("lstm", "LSTM language model", "Hochreiter & Schmidhuber 1997", ("8.12",)),
+    Model(
+        "fflm",
+        "language",
+        "horosphere.models.recurrent:WindowForCausalLM",
+        "Feed-forward language model",
+        settings="horosphere.models.recurrent:WindowConfig",
+        geometries=ANY,
+        paper="Bengio et al. 2003",
+        oracle="the trigram, which it must beat",
+        notes=("11.12",),
+    ),
+)
 
 WORDS: tuple[Model, ...] = ()
 
