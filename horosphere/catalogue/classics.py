@@ -10,6 +10,7 @@ TASKS: tuple[Task, ...] = (
     # -- texts
     # -- pairs
     # -- masked
+    Task("masked", "horosphere.tasks.masked:Masked", "guess hidden tokens from both sides", "this text"),
     # -- ratings
 )
 
@@ -37,7 +38,19 @@ PAIRS: tuple[Model, ...] = (
     ),
 )
 
-MASKED: tuple[Model, ...] = ()
+MASKED: tuple[Model, ...] = (
+    Model(
+        "bert-tiny",
+        task="masked",
+        build="horosphere.models.bert:Bert",
+        title="BERT-Tiny",
+        settings="horosphere.models.bert:BertConfig",
+        geometries=BOTH,
+        paper="Devlin+ 2019",
+        oracle="transformers' BertForPreTraining",
+        notes=("11.26", "11.27", "11.28", "11.29"),
+    ),
+)
 
 RATINGS: tuple[Model, ...] = ()
 

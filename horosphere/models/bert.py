@@ -6,6 +6,7 @@ its values are centroids, and logits are distances to hyperplanes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ class BertConfig(FlatOrHyperboloid):
     >>> BertConfig(geometry="lorentz").manifold()
     Lorentz(c=1)
     """
+
+    no_settings: ClassVar[frozenset[str]] = frozenset({"positions"})  # of the data
 
     width: Size = 128  # of a token
     heads: Few = 2

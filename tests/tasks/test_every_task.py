@@ -33,6 +33,7 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "masked": ("transformers",),
 }
 
 
@@ -102,6 +103,7 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "masked": ("tokens", "segments", "places", "targets", "apart", "lengths"),
 }
 
 
@@ -273,7 +275,9 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     truncate(folder / weights)
     refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
     (folder / weights).write_bytes(whole)
-    sidecar = {"language": "tokenizer.json", "nodes": "labels.json"}.get(kind, "classes.json")
+    sidecar = {"language": "tokenizer.json", "masked": "tokenizer.json", "nodes": "labels.json"}.get(
+        kind, "classes.json"
+    )
     if kind != "image_text":  # which needs no other file
         truncate(folder / sidecar)
         refused(folder, lambda: Run.open(folder).load(), "damaged")
@@ -352,9 +356,8 @@ def test_a_wrong_setting_is_named(kind, setting, complaint):
 
 
 def test_a_setting_of_somebody_else_is_said_to_be_theirs():
-    with pytest.raises(
-        UserError, match=r"vocab is a setting of the task language; embedding in the task nodes has none such"
-    ):
+    whose = r"vocab is a setting of the task language and the task masked; embedding in the task nodes has none such"
+    with pytest.raises(UserError, match=whose):
         tiny("nodes", "tree.tsv", "vocab=300")
     with pytest.raises(UserError, match=r"drop_path is a setting of HCFormer"):
         Recipe.read("himapper-32", ["data=a.npz", "drop_path=0.1"])
