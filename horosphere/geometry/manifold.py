@@ -377,15 +377,36 @@ class Manifold(nn.Module, ABC):
         (tensor([0.0000, 0.7500]), tensor([1.2500]))
         """
 
+    def free(self, x: Tensor) -> Tensor:
+        """The free coordinates alone, `ambient(x)[0]`: for layers that read no time.   (..., d) -> (..., d)
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, u = Poincare(), torch.tensor([3.0, 4.0])
+        >>> P.free(P.point(u)).round(decimals=3)
+        tensor([3., 4.])
+        """
+        return self.ambient(x)[0]
+
     @abstractmethod
     def point(self, u: Tensor) -> Tensor:
-        """The point with free coordinates u. Inverse of `ambient(x)[0]`.   (..., d) -> (..., d)
+        """The point with free coordinates u. Inverse of `free`.   (..., d) -> (..., d)
 
         >>> from horosphere.geometry import Poincare
         >>> P, u = Poincare(), torch.tensor([3.0, 4.0])  # outside the ball
         >>> P.point(u).norm() < 1, P.ambient(P.point(u))[0].round(decimals=3)
         (tensor(True), tensor([3., 4.]))
         """
+
+    @property
+    def free_chart(self) -> "Manifold":
+        """The same geometry with free coordinates for points: what `ambient` gives, for a loop that stays there.
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, v = Poincare(), torch.tensor([3.0, 4.0])
+        >>> torch.allclose(P.free_chart.lift(v), P.ambient(P.lift(v))[0], rtol=1e-4)
+        True
+        """
+        return self
 
     @property
     def slots(self) -> "Slots":
