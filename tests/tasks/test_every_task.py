@@ -274,6 +274,7 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
 
 SIDECARS = {
     "language": "tokenizer.json",
+    "masked": "tokenizer.json",
     "nodes": "labels.json",
     "tables": "table.json",
     "machines": "table.json",
@@ -294,9 +295,6 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     truncate(folder / weights)
     refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
     (folder / weights).write_bytes(whole)
-    sidecar = {"language": "tokenizer.json", "masked": "tokenizer.json", "nodes": "labels.json"}.get(
-        kind, "classes.json"
-    )
     sidecar = SIDECARS.get(kind, "classes.json")
     if kind != "image_text":  # which needs no other file
         truncate(folder / sidecar)
