@@ -15,6 +15,7 @@ TASKS: tuple[Task, ...] = (
     # -- pairs
     Task("pairs", "horosphere.tasks.pairs:Pairs", "translate sentences", "these sentences"),
     # -- masked
+    Task("masked", "horosphere.tasks.masked:Masked", "guess hidden tokens from both sides", "this text"),
     # -- ratings
     Task("ratings", "horosphere.tasks.ratings:RatingsTask", "predict ratings, recommend items", "these ratings"),
 )
@@ -199,13 +200,25 @@ PAIRS: tuple[Model, ...] = (
         title="Transformer",
         settings="horosphere.models.transformer:TransformerConfig",
         geometries=BOTH,
-        paper="Vaswani+ 2017",
+        paper="Vaswani et al. 2017",
         oracle="nn.Transformer",
         notes=("11.18", "11.19", "11.20", "11.21", "11.22", "11.23", "11.24", "11.25"),
     ),
 )
 
-MASKED: tuple[Model, ...] = ()
+MASKED: tuple[Model, ...] = (
+    Model(
+        "bert-tiny",
+        task="masked",
+        build="horosphere.models.bert:Bert",
+        title="BERT-Tiny",
+        settings="horosphere.models.bert:BertConfig",
+        geometries=BOTH,
+        paper="Devlin et al. 2019",
+        oracle="transformers' BertForPreTraining",
+        notes=("11.26", "11.27", "11.28", "11.29"),
+    ),
+)
 
 RATINGS: tuple[Model, ...] = (
     Model(

@@ -23,6 +23,10 @@ LANGUAGE = (
     *("moe_intermediate_size=16", "q_lora_rank=16", "kv_lora_rank=16"),
     *("qk_nope_head_dim=8", "qk_rope_head_dim=8", "v_head_dim=8"),
 )
+MASKED = (
+    *("vocab=300", "length=16", "batch=8", *SHORT),
+    *("width=16", "heads=2", "layers=1", "inner=24", "dropout=0"),
+)
 HCFORMER = (
     *("blocks=1,1,1,1", "dims=8,8,8,8", "heads=1,1,1,1", "head_width=8", "mlp_ratios=1,1,1,1", "windows=2,2,1,1"),
     *("patch_centres=4,1,1,1", "window_centres=1,1,1,0", "layer_scale=0.5", "drop_path=0.2"),
@@ -53,6 +57,7 @@ TINY = {
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
     "image_text": ("adapt-radial", IMAGE_TEXT),
+    "masked": ("bert-tiny", MASKED),
     "tables": ("mlp", TABLES),
     "machines": ("gaussian-rbm", MACHINE),
     "ratings": ("mf", RATINGS),
@@ -75,7 +80,7 @@ def write_tree(path):
 def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
-    if kind == "language":
+    if kind in ("language", "masked"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
