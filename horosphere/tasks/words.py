@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +21,14 @@ from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.words import Lexicon, analogy_accuracy, rank_correlation
 from horosphere.files import digest, write_whole
-from horosphere.foreign import LARGE, read_text
+from horosphere.foreign import LARGE, read_json
 from horosphere.models.weights import begin_with
 from horosphere.models.words import FastText, SkipGramConfig, WordModel, WordsConfig
 from horosphere.runs import Run
 from horosphere.settings import Amount, Count
 from horosphere.train.task import Task
 
-WORDS, VECTORS = "words.tsv", "vectors.safetensors"
+WORDS, VECTORS = "words.json", "vectors.safetensors"
 PROBES = 4  # batches that an evaluation's loss is taken over
 PROBED = 2**40  # the first of them, far beyond the steps of a training
 SHOWN = (50, 100, 200, 400, 800)  # ranks of the words whose neighbours are shown
@@ -108,8 +109,8 @@ class Words(Task[Corpus]):
         return "words" if isinstance(self.configuration(), SkipGramConfig) else "pairs"
 
     def begin(self, folder: Path) -> None:
-        lines = (f"{word}\t{count}\n" for word, count in zip(self.opened.words, self.opened.counts, strict=True))
-        write_whole(folder / WORDS, "".join(lines).encode())
+        content = {"words": self.opened.words, "counts": self.opened.counts.tolist()}
+        write_whole(folder / WORDS, json.dumps(content, ensure_ascii=False).encode())
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -183,9 +184,12 @@ class Words(Task[Corpus]):
 def read_words(file: Path) -> tuple[list[str], np.ndarray]:
     """The words of a run, and how often each was seen."""
     try:
-        rows = [line.split("\t") for line in read_text(file, LARGE).splitlines()]
-        return [word for word, _ in rows], np.array([int(count) for _, count in rows])
-    except ValueError as error:
+        content = read_json(file, most=LARGE)
+        words, counts = content["words"], content["counts"]
+        if len(words) != len(counts) or not all(isinstance(word, str) for word in words):
+            raise ValueError("no list of words with their counts")
+        return words, np.array([int(count) for count in counts])
+    except (ValueError, TypeError, LookupError) as error:
         raise UserError(f"{file}: damaged ({one_line(error)}); train the model again") from error
 
 

@@ -37,6 +37,8 @@ NEEDS = {
     "machines": (),
     "ratings": (),
     "ranking": (),
+    "words": (),
+    "counts": (),
 }
 
 
@@ -110,6 +112,8 @@ WHOLE = {
     "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
+    "words": ("centre", "context"),
+    "counts": ("word", "context", "count"),
 }
 
 
@@ -277,6 +281,8 @@ SIDECARS = {
     "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
+    "words": "words.json",
+    "counts": "words.json",
 }
 
 
