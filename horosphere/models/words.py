@@ -10,10 +10,12 @@ flat space the inner product of word2vec; with `score=distance` a point, and the
     GloVe       Σ over pairs of  min((x/100)^¾, 1)·(s(i, j) + b_i - log x_ij)²
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -73,16 +75,27 @@ class Hyperplanes(nn.Module):
         self.weight = nn.Parameter(torch.empty(count, dim).normal_(std=std) if std else torch.zeros(count, dim))
         self.bias = nn.Parameter(torch.zeros(count)) if bias else None
 
-    def pairs(self, x: Tensor, row: Tensor, target: Tensor) -> Tensor:
-        """Scores of points with contexts, pair by pair.   (N, d), (P,), (P,) -> (P,)"""
-        different, column = distinct(target, len(self.weight))
-        bias = None if self.bias is None else self.bias[different]
-        return hyperplane_pairs(x, F.embedding(different, self.weight), bias, self.manifold, row, column)
+    def rows(self, rows: Tensor) -> SomePlanes:
+        """(K,)"""
+        bias = None if self.bias is None else self.bias[rows]
+        return SomePlanes(self.manifold, F.embedding(rows, self.weight), bias)
 
-    def against(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Scores of all points with all these contexts.   (N, d), (K,) -> (N, K)"""
-        bias = None if self.bias is None else self.bias[targets]
-        return hyperplane_logits(x, F.embedding(targets, self.weight), bias, self.manifold)
+
+class SomePlanes(NamedTuple):
+    """Rows of the table that a step needs, each once: so each has one gradient."""
+
+    manifold: Manifold
+    weight: Tensor  # (K, d)
+    bias: Tensor | None  # (K,)
+
+    def pairs(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Scores of points with contexts, pair by pair.   (N, d), (P,), (P,) -> (P,)"""
+        return hyperplane_pairs(x, self.weight, self.bias, self.manifold, row, column)
+
+    def against(self, x: Tensor, columns: Tensor) -> Tensor:
+        """Scores of all points with all these contexts.   (N, d), (C,) -> (N, C)"""
+        bias = None if self.bias is None else self.bias[columns]
+        return hyperplane_logits(x, F.embedding(columns, self.weight), bias, self.manifold)
 
 
 class Centres(nn.Module):
@@ -93,11 +106,20 @@ class Centres(nn.Module):
         self.manifold, self.table = manifold, Embedding(count, dim, manifold, std=std)
         self.bias = nn.Parameter(torch.zeros(count))
 
-    def pairs(self, x: Tensor, row: Tensor, target: Tensor) -> Tensor:
-        return self.bias[target] - self.manifold.sqdist(x[row], self.table(target))
+    def rows(self, rows: Tensor) -> SomeCentres:
+        return SomeCentres(self.manifold, self.table(rows), self.bias[rows])
 
-    def against(self, x: Tensor, targets: Tensor) -> Tensor:
-        return self.bias[targets] - self.manifold.pairwise(x, self.table(targets)).square()
+
+class SomeCentres(NamedTuple):
+    manifold: Manifold
+    points: Tensor  # (K, d)
+    bias: Tensor  # (K,)
+
+    def pairs(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        return self.bias[column] - self.manifold.sqdist(x[row], self.points[column])
+
+    def against(self, x: Tensor, columns: Tensor) -> Tensor:
+        return self.bias[columns] - self.manifold.pairwise(x, self.points[columns]).square()
 
 
 def contexts(
@@ -160,23 +182,27 @@ class SkipGram(nn.Module):
         """Of points x that should score high with targets, pair by pair.   (N, d), (P,), (P,), (K,) or (P, K) -> ()"""
         if self.config.output == "tree":
             return self.tree_loss(x, row, target)
-        right = F.softplus(-self.context.pairs(x, row, target)).sum()
+        rows, place = distinct(torch.cat([target, noise.flatten()]), self.size)
+        context, right, wrong = self.context.rows(rows), place[: len(target)], place[len(target) :].view_as(noise)
+        loss = F.softplus(-context.pairs(x, row, right)).sum()
         if noise.ndim == 1:  # each noise word stands for several: one matrix product
             weight = torch.bincount(row, minlength=len(x)) * (self.config.negatives / max(len(noise), 1))
-            return right + (F.softplus(self.context.against(x, noise)) * weight.unsqueeze(-1).to(x.dtype)).sum()
+            return loss + (F.softplus(context.against(x, wrong)).sum(-1) * weight.to(x.dtype)).sum()
         other = noise != target.unsqueeze(-1)  # word2vec leaves out noise that is the target
-        return right + F.softplus(self.context.pairs(x, row.unsqueeze(-1).expand_as(noise)[other], noise[other])).sum()
+        return loss + F.softplus(context.pairs(x, row.unsqueeze(-1).expand_as(noise)[other], wrong[other])).sum()
 
     def tree_loss(self, x: Tensor, row: Tensor, target: Tensor) -> Tensor:
         """-log P of the targets: Π σ(±s) along the way from the root, + where it goes left."""
         nodes, signs = self.nodes[target], self.signs[target]
         there = nodes >= 0
-        scores = self.context.pairs(x, row.unsqueeze(-1).expand_as(nodes)[there], nodes[there])
+        rows, column = distinct(nodes[there], self.size)
+        scores = self.context.rows(rows).pairs(x, row.unsqueeze(-1).expand_as(nodes)[there], column)
         return F.softplus(-signs[there] * scores).sum()
 
     def tree_log_probabilities(self, x: Tensor) -> Tensor:
         """log P of every word.   (N, d) -> (N, V)"""
-        scores = self.context.against(x, torch.arange(self.size - 1, device=x.device))
+        inner = torch.arange(self.size - 1, device=x.device)
+        scores = self.context.rows(inner).against(x, inner)
         steps = F.logsigmoid(self.signs * scores[:, self.nodes.clamp_min(0)])
         return (steps * (self.signs != 0)).sum(-1)
 
@@ -268,8 +294,8 @@ class GloVe(nn.Module):
 
     def forward(self, word: Tensor, context: Tensor, count: Tensor) -> Tensor:
         """The sum of the losses of pairs that met so often.   3 x (P,) -> ()"""
-        words, row = distinct(word, self.size)
-        scores = self.context.pairs(self.centre(words), row, context) + self.bias[word]
+        (words, row), (rows, column) = distinct(word, self.size), distinct(context, self.size)
+        scores = self.context.rows(rows).pairs(self.centre(words), row, column) + self.bias[word]
         weight = (count / FULL_WEIGHT).pow(WEIGHT_POWER).clamp_max(1)
         return (weight * (scores - count.log()).square()).sum()
 

@@ -53,7 +53,11 @@ def all_scores(model):
     """Of all words with all contexts.   -> (V, V)"""
     count = len(model.context.bias if hasattr(model.context, "table") else model.context.weight)
     own = model.centre.weight if isinstance(model, GloVe) else model.vectors()
-    return model.context.against(own, torch.arange(count))
+    return against(model, own, torch.arange(count))
+
+
+def against(model, x, contexts):
+    return model.context.rows(contexts).against(x, torch.arange(len(contexts)))
 
 
 # -- skip-gram --------------------------------------------------------------------------------------------------------
@@ -151,7 +155,7 @@ def test_the_gradient_of_a_softmax_is_the_word_less_its_expectation():
     """d log P(o|c)/dv_c = u_o - Σ_j P(j|c) u_j"""
     model = made()
     v = model.centre.weight[1].detach().requires_grad_()
-    logits = model.context.against(v[None], torch.arange(5))[0]
+    logits = against(model, v[None], torch.arange(5))[0]
     (gradient,) = torch.autograd.grad(logits.log_softmax(0)[3], v)
     u = model.context.weight
     torch.testing.assert_close(gradient, (u[3] - logits.softmax(0) @ u).detach())
@@ -211,8 +215,8 @@ def test_cbow_predicts_from_the_midpoint(geometry):
     model, noise = made(CBOW, geometry=geometry), own_noise()
     x = model.manifold.midpoint(model.centre(torch.tensor([0, 2, 4])))[None]
     target, wrong = torch.tensor([1]), noise[0, 0]
-    expected = F.softplus(-model.context.against(x, target)).sum()
-    expected += F.softplus(model.context.against(x, wrong[wrong != 1])).sum()
+    expected = F.softplus(-against(model, x, target)).sum()
+    expected += F.softplus(against(model, x, wrong[wrong != 1])).sum()
     torch.testing.assert_close(model(CENTRE[:1], CONTEXT[:1], noise[:1]), expected)
 
 
