@@ -10,6 +10,7 @@ TASKS: tuple[Task, ...] = (
     # -- tables
     Task("tables", "horosphere.tasks.tables:Tables", "answer the rows of a table of numbers", "this table"),
     # -- words
+    Task("words", "horosphere.tasks.words:Words", "points of words, from the words around them", "this text"),
     # -- texts
     Task("texts", "horosphere.tasks.texts:Texts", "classify texts", "these texts"),
     # -- pairs
@@ -134,7 +135,51 @@ RECURRENT: tuple[Model, ...] = (
     ),
 )
 
-WORDS: tuple[Model, ...] = ()
+WORDS: tuple[Model, ...] = (
+    Model(
+        "skip-gram",
+        task="words",
+        build="horosphere.models.words:SkipGram",
+        title="word2vec, skip-gram",
+        settings="horosphere.models.words:SkipGramConfig",
+        geometries=ANY,
+        paper="Mikolov+ 2013",
+        oracle="gensim",
+        notes=("11.03", "11.06", "11.08", "11.09", "11.10", "11.11", "11.16", "11.17"),
+    ),
+    Model(
+        "cbow",
+        task="words",
+        build="horosphere.models.words:CBOW",
+        title="word2vec, continuous bag of words",
+        settings="horosphere.models.words:SkipGramConfig",
+        geometries=ANY,
+        paper="Mikolov+ 2013",
+        oracle="gensim",
+        notes=("11.07",),
+    ),
+    Model(
+        "fasttext",
+        task="words",
+        build="horosphere.models.words:FastText",
+        title="fastText",
+        settings="horosphere.models.words:FastTextConfig",
+        geometries=ANY,
+        paper="Bojanowski+ 2017",
+        oracle="gensim",
+        notes=("11.13",),
+    ),
+    Model(
+        "glove",
+        task="words",
+        build="horosphere.models.words:GloVe",
+        title="GloVe",
+        settings="horosphere.models.words:GloVeConfig",
+        geometries=ANY,
+        paper="Pennington+ 2014",
+        notes=("11.04", "11.14", "11.15"),
+    ),
+)
 
 TEXTS: tuple[Model, ...] = (
     Model(

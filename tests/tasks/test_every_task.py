@@ -38,6 +38,8 @@ NEEDS = {
     "machines": (),
     "ratings": (),
     "ranking": (),
+    "words": (),
+    "counts": (),
 }
 
 
@@ -112,6 +114,8 @@ WHOLE = {
     "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
+    "words": ("centre", "context"),
+    "counts": ("word", "context", "count"),
 }
 
 
@@ -280,6 +284,8 @@ SIDECARS = {
     "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
+    "words": "words.json",
+    "counts": "words.json",
 }
 
 

@@ -44,6 +44,7 @@ TABLES = ("batch=8", "hidden=5", *SHORT)
 MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
 RATINGS = ("batch=8", "dim=3", *SHORT)
+WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -62,6 +63,8 @@ TINY = {
     "machines": ("gaussian-rbm", MACHINE),
     "ratings": ("mf", RATINGS),
     "ranking": ("bpr", RATINGS),
+    "words": ("skip-gram", (*WORDS, "shared=3")),
+    "counts": ("glove", WORDS),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -81,6 +84,7 @@ def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
     if kind in ("language", "masked"):
+    if kind in ("language", "words", "counts"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
