@@ -1,7 +1,8 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
 from horosphere.nn.activation import Activation, Dropout
-from horosphere.nn.attention import Attention, document_mask
+from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
+from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.conv import (
     AvgPool2d,
     Conv1d,
@@ -13,26 +14,23 @@ from horosphere.nn.conv import (
     MaxPool2d,
     concat,
 )
-from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
-from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
-from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
+from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
 from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
-    "Activation",
     "CAUSAL",
     "FULL",
+    "Activation",
     "AdditiveAttention",
     "Attention",
     "AvgPool2d",
@@ -41,14 +39,14 @@ __all__ = [
     "Classifier",
     "Conv1d",
     "Conv2d",
-    "Dropout",
     "DecoderLayer",
+    "Dropout",
     "Embedding",
     "EncoderLayer",
     "Experts",
+    "FeedForward",
     "Flatten",
     "GlobalAvgPool2d",
-    "FeedForward",
     "LatentAttention",
     "LatentSizes",
     "LayerNorm",
@@ -69,9 +67,9 @@ __all__ = [
     "SlotResidual",
     "SwiGLU",
     "TokenHead",
-    "concat",
     "against_the_rest",
     "bpr",
+    "concat",
     "document_mask",
     "hinge",
     "hyperplane_logits",

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
 from horosphere.nn import (
     Activation,
+    AdditiveAttention,
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
@@ -15,28 +16,20 @@ from horosphere.nn import (
     Conv2d,
     Dropout,
     Embedding,
+    FeedForward,
     Flatten,
     GlobalAvgPool2d,
     LayerNorm,
     Lift,
     Linear,
     Lower,
+    Maxout,
     MaxOverTime,
     MaxPool1d,
     MaxPool2d,
     Residual,
     RMSNorm,
     concat,
-    AdditiveAttention,
-    Classifier,
-    Embedding,
-    FeedForward,
-    Lift,
-    Linear,
-    Lower,
-    Maxout,
-    Residual,
-    RMSNorm,
 )
 
 DIM = 6
@@ -93,6 +86,8 @@ class Beside(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return concat((x, x), self.manifold)
+
+
 class Looked(nn.Module):
     """Points that look at each other."""
 

@@ -17,12 +17,14 @@ from horosphere.nn import (
     Conv2d,
     Dropout,
     Embedding,
+    FeedForward,
     Flatten,
     GlobalAvgPool2d,
     LayerNorm,
     Lift,
     Linear,
     Lower,
+    Maxout,
     MaxOverTime,
     MaxPool1d,
     MaxPool2d,
@@ -30,7 +32,6 @@ from horosphere.nn import (
     RMSNorm,
     concat,
 )
-from horosphere.nn import Classifier, Embedding, FeedForward, Lift, Linear, Lower, Maxout, Residual, RMSNorm
 
 M = Euclidean()
 
