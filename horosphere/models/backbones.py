@@ -332,7 +332,7 @@ def _pooled(parts: dict[str, nn.Module]) -> tuple[PooledBackbone, nn.Linear]:
     """torchvision's convolutional nets and Swin: a trunk up to `avgpool`, then layers that end in the classifier."""
     pool = list(parts).index("avgpool")
     trunk, after = list(parts.values())[:pool], nn.Sequential(*list(parts.values())[pool + 1 :])
-    layers = [layer for layer in after.modules() if not isinstance(layer, nn.Sequential)]
+    layers = [layer for layer in after.modules() if not isinstance(layer, (nn.Sequential, Manifold))]
     linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
     if not linears or layers[-1] is not linears[-1]:
         raise UserError(f"a backbone whose classifier does not end in a linear layer: {WRAP}")

@@ -147,9 +147,9 @@ class DenseTopConfig(ConvNetConfig):
 def alexnet(shape: Shape, config: DenseTopConfig) -> nn.Module:
     """Five convolutions, three dense layers (Krizhevsky et al. 2012); torchvision's has other widths.
 
-    >>> network = alexnet(Shape(1, 10, 96), DenseTopConfig(breadth=0.25))
-    >>> sum(p.numel() for p in network.parameters())
-    1360594
+    >>> import torch
+    >>> alexnet(Shape(1, 10, 96), DenseTopConfig(breadth=0.1))(torch.zeros(2, 1, 96, 96)).shape
+    torch.Size([2, 10])
     """
     m, (a, b, c, d, e, units) = config.manifold(), config.of(96, 256, 384, 384, 256, 4096)
     pool, same = (3, 2, 0), (3, 1, 1)
@@ -207,7 +207,7 @@ def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
     There are no dense layers. Logits are the coordinates of the averaged point, `lower`ed.
 
     >>> import torch
-    >>> nin(Shape(1, 10, 64), DenseTopConfig(breadth=0.1, geometry="poincare"))(torch.zeros(2, 1, 64, 64)).shape
+    >>> nin(Shape(1, 10, 96), DenseTopConfig(breadth=0.1, geometry="poincare"))(torch.zeros(2, 1, 96, 96)).shape
     torch.Size([2, 10])
     """
     m, (a, b, c) = config.manifold(), config.of(96, 256, 384)
@@ -234,18 +234,19 @@ def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
 class Inception(nn.Module):
     """Four ways side by side: 1 x 1; 1 x 1 then 3 x 3; 1 x 1 then 5 x 5; pool then 1 x 1.   (B, C, H, W)
 
-    widths: channels of the ways, (n₁, (n₂₁, n₂₂), (n₃₁, n₃₂), n₄); n₁ + n₂₂ + n₃₂ + n₄ come out.
+    widths: their channels n₁, n₂₁, n₂₂, n₃₁, n₃₂, n₄; so n₁ + n₂₂ + n₃₂ + n₄ come out.
     """
 
-    def __init__(self, before: int, one: int, three: tuple[int, int], five: tuple[int, int], pooled: int, m: Manifold):
+    def __init__(self, before: int, widths: tuple[int, ...], m: Manifold):
         super().__init__()
-        self.manifold, self.width = m, one + three[1] + five[1] + pooled
+        one, to_three, three, to_five, five, pooled = widths
+        self.manifold, self.width = m, one + three + five + pooled
         self.ways = nn.ModuleList(
             nn.Sequential(*layers)
             for layers in (
                 (Conv2d(before, one, 1, m), relu(m)),
-                (Conv2d(before, three[0], 1, m), relu(m), Conv2d(*three, 3, m, padding=1), relu(m)),
-                (Conv2d(before, five[0], 1, m), relu(m), Conv2d(*five, 5, m, padding=2), relu(m)),
+                (Conv2d(before, to_three, 1, m), relu(m), Conv2d(to_three, three, 3, m, padding=1), relu(m)),
+                (Conv2d(before, to_five, 1, m), relu(m), Conv2d(to_five, five, 5, m, padding=2), relu(m)),
                 (MaxPool2d(3, m, stride=1, padding=1), Conv2d(before, pooled, 1, m), relu(m)),
             )
         )
@@ -254,16 +255,16 @@ class Inception(nn.Module):
         return concat([way(x) for way in self.ways], self.manifold, dim=1)
 
 
-INCEPTIONS = (  # stages between pools, in table 1 of the paper
-    ((64, (96, 128), (16, 32), 32), (128, (128, 192), (32, 96), 64)),
+INCEPTIONS = (  # widths of the blocks between two pools, from table 1 of the paper
+    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
     (
-        (192, (96, 208), (16, 48), 64),
-        (160, (112, 224), (24, 64), 64),
-        (128, (128, 256), (24, 64), 64),
-        (112, (144, 288), (32, 64), 64),
-        (256, (160, 320), (32, 128), 128),
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
     ),
-    ((256, (160, 320), (32, 128), 128), (384, (192, 384), (48, 128), 128)),
+    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
 )
 
 
@@ -287,8 +288,8 @@ def googlenet(shape: Shape, config: ConvNetConfig) -> nn.Module:
     before = b
     for stage in INCEPTIONS:
         features.append(pool())
-        for one, three, five, pooled in stage:
-            block = Inception(before, *of(one), of(*three), of(*five), *of(pooled), m)  # type: ignore[arg-type, misc]
+        for widths in stage:
+            block = Inception(before, of(*widths), m)
             features.append(block)
             before = block.width
     features.append(GlobalAvgPool2d(m))
