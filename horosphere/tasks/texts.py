@@ -140,7 +140,7 @@ class Texts(Task[TextData]):
     @classmethod
     def of(cls, run: Run) -> Task[Any]:
         """With what the run knows: other data are read by its vocabulary."""
-        return replace(super().of(run), known=_known(run.folder))
+        return replace(cast(Texts, super().of(run)), known=_known(run.folder))
 
     def rebuild(self, run: Run) -> nn.Module:
         known = _known(run.folder)
