@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,6 @@ from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
 from horosphere.data.vocabulary import PAD, Unit, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.evaluate.metric import Metric
-from horosphere.extras import require
 from horosphere.files import digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
@@ -120,20 +120,24 @@ class Texts(Task[TextData]):
         return {"loss": cost / len(rows), "accuracy": right / len(rows)}
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """The most frequent class, and logistic regression on tf-idf of tokens and of pairs of neighbours."""
-        require("sklearn")
+        """The most frequent class; where scikit-learn is there, logistic regression on tf-idf of tokens and pairs."""
+        data = self.opened
+        truth = data.labels[data.valid]
+        answers = {"most frequent": np.bincount(data.labels[data.train]).argmax()}
+        if find_spec("sklearn"):
+            answers = {"TF-IDF and logistic regression": self._by_tf_idf(), **answers}
+        return {name: {"accuracy": float((answer == truth).mean())} for name, answer in answers.items()}
+
+    def _by_tf_idf(self) -> np.ndarray:
+        """Answers to the texts that are held out.   -> (m,)"""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
 
         data = self.opened
-        tokens = [split(text, self.tokens) for text in data.texts]
-        learned, held = ([tokens[row] for row in rows] for rows in (data.train, data.valid))
-        truth, true = data.labels[data.train], data.labels[data.valid]
+        learned, held = ([split(data.texts[row], self.tokens) for row in rows] for rows in (data.train, data.valid))
         features = TfidfVectorizer(tokenizer=list, token_pattern=None, lowercase=False, ngram_range=(1, 2))
-        linear = LogisticRegression(max_iter=1000).fit(features.fit_transform(learned), truth)
-        usual = np.bincount(truth).argmax()
-        answers = {"TF-IDF and logistic regression": linear.predict(features.transform(held)), "most frequent": usual}
-        return {name: {"accuracy": float((answer == true).mean())} for name, answer in answers.items()}
+        linear = LogisticRegression(max_iter=1000).fit(features.fit_transform(learned), data.labels[data.train])
+        return cast(np.ndarray, linear.predict(features.transform(held)))
 
     # -- the network of a run ---------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ NEEDS = {
     "machines": (),
     "ratings": (),
     "ranking": (),
+    "pairs": (),
+    "texts": (),
 }
 
 
@@ -110,6 +112,8 @@ WHOLE = {
     "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
+    "pairs": ("source", "lengths", "target"),
+    "texts": ("tokens", "lengths", "labels"),
 }
 
 
@@ -277,6 +281,8 @@ SIDECARS = {
     "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
+    "pairs": "vocabulary.json",
+    "texts": "vocabulary.json",
 }
 
 
