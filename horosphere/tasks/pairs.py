@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
+from horosphere.data.order import evenly
 from horosphere.data.pairs import SIDES, PairData, PairOptions, open_pairs
 from horosphere.data.vocabulary import (
     BEGIN,
@@ -64,8 +65,10 @@ class TrainedPairs:
 
     @torch.no_grad()
     def translate(self, texts: Sequence[str]) -> list[str]:
+        if not texts:
+            return []
         rows = [[*self.vocabularies["source"].encode(text)[: self.length], END] for text in texts]
-        source = torch.from_numpy(padded(rows, max(map(len, rows), default=1)))
+        source = torch.from_numpy(padded(rows, max(map(len, rows))))
         written = written_by(cast(Translator, self.network), source, (source != PAD).sum(1), self.length, self.beams)
         return [self.vocabularies["target"].decode(row) for row in written]
 
@@ -148,7 +151,7 @@ class Pairs(Task[PairData]):
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Every process judges all pairs alike. An unknown token that was expected is never right."""
-        rows = self.opened.valid if last else self.opened.valid[: self.eval_rows]
+        rows = self.opened.valid if last else evenly(self.opened.valid, self.eval_rows)
         sums, written = np.zeros(3), list[list[int]]()
         gather(model)
         for part in (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)):
@@ -173,7 +176,7 @@ class Pairs(Task[PairData]):
 
     def sample(self, model: nn.Module) -> str:
         """Pairs that were held out, and what becomes of them."""
-        rows = self.opened.valid[:SHOWN]
+        rows = evenly(self.opened.valid, SHOWN)
         batch = {name: t.to(self.world.device) for name, t in self._tensors(rows, rows).items()}
         gather(model)
         written = self._written(model, batch)

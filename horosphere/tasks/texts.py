@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.classes import read_classes, write_classes
+from horosphere.data.order import evenly
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
 from horosphere.data.vocabulary import PAD, Unit, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.evaluate.metric import Metric
@@ -37,7 +39,9 @@ class TrainedTexts:
     length: int  # tokens after which a text is cut
 
     @torch.no_grad()
-    def classify(self, texts: list[str]) -> list[str]:
+    def classify(self, texts: Sequence[str]) -> list[str]:
+        if not texts:
+            return []
         rows = [self.vocabulary.encode(text)[: self.length] for text in texts]
         tokens = torch.from_numpy(padded(rows, max(1, *map(len, rows))))
         answers = self.network(tokens, (tokens != PAD).sum(1)).argmax(-1)
@@ -110,7 +114,7 @@ class Texts(Task[TextData]):
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Every process judges all texts alike."""
-        rows = self.opened.valid if last else self.opened.valid[: self.eval_rows]
+        rows = self.opened.valid if last else evenly(self.opened.valid, self.eval_rows)
         cost = right = 0.0
         for part in (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)):
             batch = {name: t.to(self.world.device) for name, t in self._tensors(part, part).items()}

@@ -107,7 +107,8 @@ def write_data(kind, folder):
 def write_pairs(path, count=60):
     """Numbers in words, and the same in figures."""
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    rows = [(" ".join(words[int(digit)] for digit in str(n)), " ".join(str(n))) for n in range(3, 7 * count, 7)]
+    numbers = [(7 * n) ** 2 for n in range(count)]
+    rows = [(" ".join(words[int(digit)] for digit in str(n)), " ".join(str(n))) for n in numbers]
     Path(path).write_text("".join(f"{a}\t{b}\n" for a, b in rows))
     return str(path)
 
