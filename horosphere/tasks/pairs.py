@@ -193,7 +193,7 @@ class Pairs(Task[PairData]):
         copied = [numbers[row[row != PAD][:-1]].tolist() for row in data.source[held]]
         learned = self._expected(data.train)
         usual = list(Counter(map(tuple, learned)).most_common(1)[0][0])
-        nearest = [learned[place] for place in nearest_rows(data.source[held], data.source[data.train], len(source))]
+        nearest = [learned[place] for place in nearest_rows(data.source[held], data.source[data.train])]
         written = {"the nearest source's target": nearest, "the source copied": copied}
         written |= {"the most frequent target": [usual] * len(held)}
         return {name: sentence_scores(rows, self._expected(held)) for name, rows in written.items()}
@@ -242,22 +242,14 @@ def written_by(model: Translator, source: Tensor, lengths: Tensor, most: int, be
     return [found.tokens for found in beam_search(model.step, state, begin, END, most, beams, never=never)]
 
 
-def nearest_rows(rows: np.ndarray, others: np.ndarray, tokens: int) -> np.ndarray:
-    """Which of the others has the most tokens in common with each row, by Jaccard.   (m, S), (n, S) -> (m,)"""
-    mine, theirs = (_bags(part, tokens) for part in (rows, others))
-    size = np.asarray(theirs.sum(1)).ravel()
+def nearest_rows(rows: np.ndarray, others: np.ndarray) -> list[int]:
+    """Which of the others has the most tokens in common with each row, by Jaccard.   (m, S), (n, S) -> m numbers"""
+    bags = [np.unique(row[row != PAD]) for row in others]
+    size, owner = np.array([len(bag) for bag in bags]), np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
+    tokens = np.concatenate(bags)
     nearest = []
-    for bag in mine:
-        common = np.asarray((bag @ theirs.T).todense()).ravel()
-        nearest.append(int((common / (bag.sum() + size - common)).argmax()))
-    return np.array(nearest)
-
-
-def _bags(rows: np.ndarray, tokens: int) -> Any:
-    """Which tokens rows have.   (m, S) -> (m, tokens) sparse"""
-    from scipy.sparse import csr_array
-
-    place, _ = np.nonzero(rows != PAD)
-    bags = csr_array((np.ones(len(place)), (place, rows[rows != PAD])), shape=(len(rows), tokens))
-    bags.data[:] = 1
-    return bags
+    for row in rows:
+        mine = np.unique(row[row != PAD])
+        common = np.bincount(owner[np.isin(tokens, mine)], minlength=len(bags))
+        nearest.append(int((common / (len(mine) + size - common)).argmax()))
+    return nearest

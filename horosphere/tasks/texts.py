@@ -127,7 +127,7 @@ class Texts(Task[TextData]):
         """The most frequent class; where scikit-learn is there, logistic regression on tf-idf of tokens and pairs."""
         data = self.opened
         truth = data.labels[data.valid]
-        answers = {"most frequent": np.bincount(data.labels[data.train]).argmax()}
+        answers: dict[str, Any] = {"most frequent": np.bincount(data.labels[data.train]).argmax()}
         if find_spec("sklearn"):
             answers = {"TF-IDF and logistic regression": self._by_tf_idf(), **answers}
         return {name: {"accuracy": float((answer == truth).mean())} for name, answer in answers.items()}
