@@ -40,6 +40,8 @@ NEEDS = {
     "ranking": (),
     "words": (),
     "counts": (),
+    "pairs": (),
+    "texts": (),
 }
 
 
@@ -116,6 +118,8 @@ WHOLE = {
     "ranking": ("user", "item"),
     "words": ("centre", "context"),
     "counts": ("word", "context", "count"),
+    "pairs": ("source", "lengths", "target"),
+    "texts": ("tokens", "lengths", "labels"),
 }
 
 
@@ -286,6 +290,8 @@ SIDECARS = {
     "ranking": "learned.npz",
     "words": "words.json",
     "counts": "words.json",
+    "pairs": "vocabulary.json",
+    "texts": "vocabulary.json",
 }
 
 

@@ -45,6 +45,8 @@ MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
 RATINGS = ("batch=8", "dim=3", *SHORT)
 WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
+PAIRS = ("batch=8", "width=6", "hidden=8", "dropout=0", "sample_every=2", *SHORT)
+LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -65,6 +67,8 @@ TINY = {
     "ranking": ("bpr", RATINGS),
     "words": ("skip-gram", (*WORDS, "shared=3")),
     "counts": ("glove", WORDS),
+    "pairs": ("seq2seq-attention", PAIRS),
+    "texts": ("textcnn", LABELLED),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -102,7 +106,32 @@ def write_data(kind, folder):
         return write_numbers(folder / "flowers.csv")
     if kind in ("ratings", "ranking"):
         return write_ratings(folder / "ratings.csv")
+    if kind == "pairs":
+        return write_pairs(folder / "pairs.tsv")
+    if kind == "texts":
+        return write_labelled(folder / "texts.tsv")
     return write_tree(folder / "tree.tsv")
+
+
+def write_pairs(path, count=60):
+    """Numbers in words, and the same in figures."""
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    numbers = [(7 * n) ** 2 for n in range(count)]
+    rows = [(" ".join(words[int(digit)] for digit in str(n)), " ".join(str(n))) for n in numbers]
+    Path(path).write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    return str(path)
+
+
+def write_labelled(path, count=60):
+    """What was seen, and where it lives."""
+    homes = {"sea": ["whale", "shark", "crab"], "land": ["dog", "cat", "猫"], "air": ["crow", "owl"]}
+    rows = [
+        (home, f"{n} times {seen[n % len(seen)]}{'s were seen' * (n % 2)}")
+        for n in range(count)
+        for home, seen in homes.items()
+    ]
+    Path(path).write_text("".join(f"{label}\t{text}\n" for label, text in rows), encoding="utf-8")
+    return str(path)
 
 
 def write_numbers(path, rows=60):
