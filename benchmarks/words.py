@@ -75,10 +75,10 @@ def main() -> None:
         for threads in THREADS:
             torch.set_num_threads(threads)
             entrants = {
-                "horosphere": lambda: ours(asked.epochs, seed),
-                "horosphere, own noise": lambda: ours(asked.epochs, seed, "shared=0"),
-                "horosphere, lorentz": lambda: ours(asked.epochs, seed, "geometry=lorentz"),
-                "gensim": lambda threads=threads: theirs(texts, corpus, asked.epochs, seed, threads),
+                "horosphere": lambda seed=seed: ours(asked.epochs, seed),
+                "horosphere, own noise": lambda seed=seed: ours(asked.epochs, seed, "shared=0"),
+                "horosphere, lorentz": lambda seed=seed: ours(asked.epochs, seed, "geometry=lorentz"),
+                "gensim": lambda seed=seed, threads=threads: theirs(texts, corpus, asked.epochs, seed, threads),
             }
             for name, measure in entrants.items():
                 found.setdefault((name, threads), []).append(measure())

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -268,7 +268,7 @@ def _last_topics() -> list[str]:
     return [text[len(text) * 9 // 10 :]]
 
 
-BUILT_IN = {"python": _python, "topics": _first_topics, "topics-held-out": _last_topics}
+BUILT_IN: dict[str, Callable[[], Iterable[str]]] = {"python": _python, "topics": _first_topics, "topics-held-out": _last_topics}
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

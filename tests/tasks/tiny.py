@@ -87,8 +87,7 @@ def write_tree(path):
 def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
-    if kind in ("language", "masked"):
-    if kind in ("language", "words", "counts"):
+    if kind in ("language", "masked", "words", "counts"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
