@@ -24,3 +24,18 @@ def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
 @lru_cache(2)  # a batch lies in two epochs at most, unless it is larger than one
 def _order(count: int, epoch: int, seed: int) -> np.ndarray:
     return np.random.default_rng((seed, epoch)).permutation(count)
+
+
+HELD = 10  # one row in so many is held out, where nobody says which
+
+
+def held_out(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows to learn from, and of those to judge by: the same ones for every seed.   -> (n,), (m,)
+
+    >>> learned, held = held_out(20)
+    >>> len(learned), sorted(held.tolist())
+    (18, [4, 19])
+    """
+    order = np.random.default_rng(0).permutation(count)
+    held = max(1, count // HELD) if count > 1 else 0
+    return np.sort(order[held:]), np.sort(order[:held])

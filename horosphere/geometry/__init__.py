@@ -1,5 +1,6 @@
 """Manifolds as objects with pure tensor functions. One convention: c > 0, sectional curvature -c."""
 
+from horosphere.geometry.averages import moving_average
 from horosphere.geometry.cones import exterior_angle, half_aperture
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
@@ -42,6 +43,7 @@ __all__ = [
     "lorentz_to_klein",
     "lorentz_to_poincare",
     "matched_curvature",
+    "moving_average",
     "poincare_to_halfspace",
     "poincare_to_klein",
     "poincare_to_lorentz",

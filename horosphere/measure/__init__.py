@@ -2,6 +2,17 @@
 
 from horosphere.measure.delta import Delta, delta, delta_exact, delta_sampled
 from horosphere.measure.distortion import Distortion, distortion
+from horosphere.measure.information import (
+    conditional_entropy,
+    entropy,
+    entropy_by_sampling,
+    joint_entropy,
+    kl,
+    kl_of_gaussians,
+    mutual_information,
+    pmi,
+    self_information,
+)
 from horosphere.measure.radius import Radius, depth_correlation, radius, radius_by_group
 from horosphere.measure.reconstruction import Reconstruction, reconstruction
 from horosphere.measure.ricci import Ricci, ollivier_ricci, point_ricci
@@ -25,17 +36,26 @@ __all__ = [
     "Ricci",
     "TokenRadius",
     "attention_distance",
+    "conditional_entropy",
     "delta",
     "delta_exact",
     "delta_sampled",
     "depth_correlation",
     "distortion",
+    "entropy",
+    "entropy_by_sampling",
     "expert_load",
+    "joint_entropy",
+    "kl",
+    "kl_of_gaussians",
+    "mutual_information",
     "ollivier_ricci",
+    "pmi",
     "point_ricci",
     "radius",
     "radius_by_group",
     "reconstruction",
+    "self_information",
     "token_cosine",
     "token_radius",
 ]

@@ -1,27 +1,38 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
-from horosphere.nn.attention import Attention, document_mask
+from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
+from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
-from horosphere.nn.feedforward import SwiGLU
+from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
+from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
+from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, visible
 
 __all__ = [
+    "CAUSAL",
+    "FULL",
+    "AdditiveAttention",
     "Attention",
     "Classifier",
+    "DecoderLayer",
     "Embedding",
+    "EncoderLayer",
     "Experts",
+    "FeedForward",
     "LatentAttention",
     "LatentSizes",
     "Lift",
     "Linear",
     "Lower",
+    "Maxout",
     "MixtureOfExperts",
+    "MultiHeadAttention",
     "RMSNorm",
     "Residual",
     "Router",
@@ -30,8 +41,16 @@ __all__ = [
     "SlotResidual",
     "SwiGLU",
     "TokenHead",
+    "against_the_rest",
+    "bpr",
     "document_mask",
+    "hinge",
     "hyperplane_logits",
+    "hyperplane_scores",
+    "masked_bce",
+    "perceptron",
     "rotary_angles",
     "rotate",
+    "sinusoids",
+    "visible",
 ]

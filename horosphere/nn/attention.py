@@ -5,7 +5,7 @@ d_L² = -2/c - 2<q, k> and a softmax ignores constants. So flash kernels do it, 
 """
 
 import math
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,16 +16,26 @@ from horosphere.geometry import Manifold
 from horosphere.nn.rotary import Angles, rotate
 from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
-Mask = Tensor | BlockMask | None  # None: causal
+Mask = Tensor | BlockMask | Literal["full"] | None
+CAUSAL: Final = None  # a token sees itself and those before it
+FULL: Final = "full"  # every token sees every other
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
-    """softmax(scale·q kᵀ) v.   (B, H, T, n), (B, H, S, n), (B, H, S, m) -> (B, T, H, m)"""
+    """softmax(scale·q kᵀ) v.   (B, H, T, n), (B, H, S, n), (B, H, S, m) -> (B, T, H, m)
+
+    mask: booleans, True where a query sees a key; numbers that are added to the scores; CAUSAL; or FULL.
+    """
     if isinstance(mask, BlockMask):
         out = flex_attention(q, k, v, block_mask=mask, scale=scale)
     else:
         out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1, scale=scale
+            q,
+            k,
+            v,
+            attn_mask=mask if isinstance(mask, Tensor) else None,
+            is_causal=mask is CAUSAL and q.shape[2] > 1,
+            scale=scale,
         )
     assert isinstance(out, Tensor)
     return out.transpose(1, 2)

@@ -1,6 +1,7 @@
 """Linear maps and hyperplane classifiers."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -92,20 +93,48 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     >>> [hyperplane_logits(x, weight, bias, m) for m in (Euclidean(), Lorentz())]  # at the origin the bias
     [tensor([[0.5000]]), tensor([[0.5000]])]
     """
+    return _scores(x, weight, bias, manifold, F.linear)
+
+
+def hyperplane_scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold) -> Tensor:
+    """`hyperplane_logits` where each point has hyperplanes of its own, rows gathered from a table.
+
+    (..., d), (..., K, d), (..., K) -> (..., K).   In flat space x·w + b: the twin of every dot product of two tables.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> x, weight, bias = Lorentz().exp0(torch.randn(5, 2)), torch.randn(9, 2), torch.randn(9)
+    >>> rows = torch.randint(9, (5, 3))
+    >>> scores = hyperplane_scores(x, weight[rows], bias[rows], Lorentz())
+    >>> torch.allclose(scores, hyperplane_logits(x, weight, bias, Lorentz()).gather(1, rows), atol=1e-5)
+    True
+    """
+    return _scores(x, weight, bias, manifold, _own_rows)
+
+
+def _own_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """F.linear with rows of its own for each x.   (..., d), (..., K, d), (..., K) -> (..., K)"""
+    product = (weight @ x.unsqueeze(-1)).squeeze(-1)
+    return product if bias is None else product + bias
+
+
+def _scores(
+    x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, linear: Callable[..., Tensor]
+) -> Tensor:
+    """The formula of `hyperplane_logits`. `linear` multiplies points with the rows that are theirs."""
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
         by_factor = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
-        return sum((hyperplane_logits(x, w, shared, m) for x, w, m in by_factor), x.new_zeros(()))
+        return sum((_scores(x, w, shared, m, linear) for x, w, m in by_factor), x.new_zeros(()))
     space, time = manifold.ambient(x)
     if time is None:
-        return F.linear(space, weight, bias)
+        return linear(space, weight, bias)
     root = manifold.c**0.5
     root = root.to(weight.dtype) if isinstance(root, Tensor) else root  # a learned c stays fp32 in a bf16 model
     # a row of zeros has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 is NaN
     length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()
     unit = weight / length.unsqueeze(-1)
     if bias is None:
-        return length / root * asinh(root * F.linear(space, unit))
+        return length / root * asinh(root * linear(space, unit))
     near = (-root * bias / length).clamp(-MAX_OFFSET, MAX_OFFSET)  # asinh(…) + α no longer changes with α out there
-    s = F.linear(space, root * near.cosh().unsqueeze(-1) * unit) - root * time * near.sinh()
+    s = linear(space, root * near.cosh().unsqueeze(-1) * unit) - root * time * near.sinh()
     return bias + length / root * (asinh(s) + near)

@@ -4,7 +4,18 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
-from horosphere.nn import Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
+from horosphere.nn import (
+    AdditiveAttention,
+    Classifier,
+    Embedding,
+    FeedForward,
+    Lift,
+    Linear,
+    Lower,
+    Maxout,
+    Residual,
+    RMSNorm,
+)
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
@@ -35,6 +46,17 @@ class Joined(nn.Module):
         return self.residual(x, self.linear(x))
 
 
+class Looked(nn.Module):
+    """Points that look at each other."""
+
+    def __init__(self, m: Manifold, score: str):
+        super().__init__()
+        self.attention = AdditiveAttention(DIM, DIM, DIM, m, score)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x)
+
+
 LAYERS = {
     "linear": lambda m: Linear(DIM, DIM, m),
     "linear without bias": lambda m: Linear(DIM, DIM, m, bias=False),
@@ -45,8 +67,12 @@ LAYERS = {
     "additive": lambda m: Joined(m, "additive"),
     "classifier": lambda m: Classifier(DIM, 4, m),
     "classifier without bias": lambda m: Classifier(DIM, 4, m, bias=False),
+    "feed forward": lambda m: FeedForward(DIM, DIM, m),
+    "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
+    "additive attention": lambda m: Looked(m, "additive"),
+    "distance attention": lambda m: Looked(m, "distance"),
 }
 
 

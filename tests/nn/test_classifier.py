@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Lorentz, Poincare, lorentz_to_poincare
-from horosphere.nn import Classifier, hyperplane_logits
+from horosphere.nn import Classifier, hyperplane_logits, hyperplane_scores
 from tests.nn.samples import CURVATURES, DIM, manifold, points
 
 MODELS = ["lorentz", "poincare"]
@@ -195,3 +195,89 @@ def test_head_and_its_map_to_the_ball_agree_far_out(c):
         rtol=1e-8,
         atol=1e-8,
     )
+
+
+# Rows gathered from a table: hyperplane_scores
+
+ROWS = torch.tensor([[0, 3, 3], [1, 0, 2], [2, 2, 2], [3, 1, 0], [1, 1, 3]])  # of five points, with repetitions
+EVERY = ["euclidean", *MODELS, "product"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", EVERY)
+@curvatures
+def test_gathered_rows_have_the_tables_logits(name, c, bias, dtype):
+    m = manifold(name, c)
+    x, (w, b) = points(m, dtype=dtype), (t.to(dtype) for t in weights())
+    scores = hyperplane_scores(x, w[ROWS], b[ROWS] if bias else None, m)
+    logits = hyperplane_logits(x, w, b if bias else None, m).gather(1, ROWS)
+    tolerance = 16 * torch.finfo(dtype).eps * (1 + logits.abs().max().item())
+    torch.testing.assert_close(scores, logits, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@curvatures
+def test_gathered_rows_have_the_tables_gradients(name, c):
+    m, x, (w, b), up = manifold(name, c), points(manifold(name, c)), weights(), torch.randn(5, 3, dtype=torch.float64)
+
+    def gradients(score):
+        leaves = [t.clone().requires_grad_() for t in (x, w, b)]
+        return torch.autograd.grad((up * score(*leaves)).sum(), leaves)
+
+    ours = gradients(lambda x, w, b: hyperplane_scores(x, w[ROWS], b[ROWS], m))
+    torch.testing.assert_close(ours, gradients(lambda x, w, b: hyperplane_logits(x, w, b, m).gather(1, ROWS)))
+
+
+@pytest.mark.parametrize("radius", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("name", EVERY)
+@curvatures
+def test_gradients_of_gathered_rows_by_differences(name, c, radius):
+    m, (w, b) = manifold(name, c), weights()
+    x = m.lift(radius / c**0.5 * nn.functional.normalize(torch.ones(5, DIM, dtype=torch.float64), dim=-1))
+    leaves = [t.clone().requires_grad_() for t in (x, w[ROWS], b[ROWS])]
+    assert torch.autograd.gradcheck(lambda *inputs: hyperplane_scores(*inputs, m), leaves, eps=1e-7, atol=1e-4)
+
+
+def test_in_flat_space_a_score_is_a_dot_product():
+    x, w, b = torch.randn(2, 5, DIM), torch.randn(2, 5, 3, DIM), torch.randn(2, 5, 3)
+    m = manifold("euclidean")
+    assert torch.equal(hyperplane_scores(x, w, None, m), (w @ x[..., None])[..., 0])
+    assert torch.equal(hyperplane_scores(x, w, b, m), (w @ x[..., None])[..., 0] + b)
+
+
+@models
+def test_without_curvature_a_score_is_a_dot_product(name):
+    """The error is of order c."""
+    u, (w, b) = torch.randn(5, DIM, dtype=torch.float64), weights()
+    flat = (w[ROWS] * u[:, None]).sum(-1) + b[ROWS]
+    errors = []
+    for c in (1e-3, 1e-5):
+        m = manifold(name, c)
+        errors.append((hyperplane_scores(m.lift(u), w[ROWS], b[ROWS], m) - flat).abs().max().item())
+    assert errors[1] < 0.02 * errors[0]
+
+
+@models
+@curvatures
+def test_a_score_has_no_length_of_its_own(name, c):
+    """f_c(x) = f_1(√c x)/√c, biases scaled alike."""
+    m, one, x, (w, b) = manifold(name, c), manifold(name), points(manifold(name, c)), weights()
+    scaled = hyperplane_scores(c**0.5 * x, w[ROWS], c**0.5 * b[ROWS], one) / c**0.5
+    torch.testing.assert_close(hyperplane_scores(x, w[ROWS], b[ROWS], m), scaled)
+
+
+@curvatures
+def test_scores_on_the_ball_are_the_hyperboloids(c):
+    L, x, (w, b) = Lorentz(c), points(Lorentz(c)), weights()
+    on_ball = hyperplane_scores(lorentz_to_poincare(x, c), w[ROWS], b[ROWS], Poincare(c))
+    torch.testing.assert_close(on_ball, hyperplane_scores(x, w[ROWS], b[ROWS], L))
+
+
+@models
+def test_a_gathered_row_without_weight_has_its_bias(name):
+    m, w = manifold(name), torch.zeros(5, 3, DIM, requires_grad=True)
+    scores = hyperplane_scores(points(m, dtype=torch.float32), w, torch.full((5, 3), 0.5), m)
+    torch.testing.assert_close(scores, torch.full((5, 3), 0.5))
+    scores.sum().backward()
+    assert w.grad.isfinite().all()

@@ -1,13 +1,27 @@
 """On Euclidean() each layer is its torch counterpart, bit for bit: weights from a seed, outputs, gradients."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
 
 from horosphere.geometry import Euclidean
-from horosphere.nn import Classifier, Embedding, Lift, Linear, Lower, Residual, RMSNorm
+from horosphere.nn import Classifier, Embedding, FeedForward, Lift, Linear, Lower, Maxout, Residual, RMSNorm
 
 M = Euclidean()
+
+
+class TorchMaxout(nn.Linear):
+    def forward(self, x):
+        return torch.stack(super().forward(x).chunk(3, -1)).amax(0)
+
+
+def two_linear(activation):
+    """As the positions of an encoder's layer go through torch's."""
+    return nn.Sequential(OrderedDict(linear1=nn.Linear(6, 9), activation=activation, linear2=nn.Linear(9, 6)))
+
+
 TWINS = {
     "linear": (lambda: Linear(6, 4, M), lambda: nn.Linear(6, 4)),
     "linear without bias": (lambda: Linear(6, 4, M, bias=False), lambda: nn.Linear(6, 4, bias=False)),
@@ -15,6 +29,9 @@ TWINS = {
     "classifier without bias": (lambda: Classifier(6, 4, M, bias=False), lambda: nn.Linear(6, 4, bias=False)),
     "norm": (lambda: RMSNorm(6, M), lambda: nn.RMSNorm(6)),
     "norm with eps": (lambda: RMSNorm(6, M, eps=0.1), lambda: nn.RMSNorm(6, eps=0.1)),
+    "feed forward": (lambda: FeedForward(6, 9, M), lambda: two_linear(nn.ReLU())),
+    "feed forward of gelu": (lambda: FeedForward(6, 9, M, nn.GELU()), lambda: two_linear(nn.GELU())),
+    "maxout": (lambda: Maxout(6, 4, 3, M), lambda: TorchMaxout(6, 12)),
     "lift": (lambda: Lift(M), lambda: nn.Identity()),
     "lower": (lambda: Lower(M), lambda: nn.Identity()),
 }
