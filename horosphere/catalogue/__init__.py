@@ -107,13 +107,15 @@ def network_of(recipe: Mapping[str, Any]) -> Model | None:
 def owners(setting: str) -> list[str]:
     """Who has a setting of this name: tasks, what they can be asked for in a comparison, and models."""
     tables = {f"the task {entry.name}": entry.build for entry in tasks().values()}
-    tables |= {f"comparisons of {entry.name}": entry.options for entry in tasks().values() if entry.options}
+    tables |= {f"comparisons of {entry.name}": entry.options for entry in tasks().values()}
     tables |= {entry.title: entry.settings for entry in models().values() if entry.settings}
     return [owner for owner, reference in tables.items() if setting in describe(reference)]
 
 
-def comparison_of(entry: Model) -> Comparison:
-    """What `compare` sets beside a model: what the table says, else its flat twin, else its geometries."""
+def comparison_of(entry: Model, geometries: tuple[str, ...] = ()) -> Comparison:
+    """What `compare` sets beside a model: what the table says, else its flat twin, else its geometries, or some."""
+    if geometries:
+        return comparison_of_geometries(_some(entry, geometries))
     if entry.comparison in comparisons():
         return comparisons()[entry.comparison]
     if entry.twin:
@@ -124,6 +126,18 @@ def comparison_of(entry: Model) -> Comparison:
     if len(entry.geometries) < 2:
         raise UserError(f"{entry.name} exists in {entry.geometries[0]} space only: there is nothing to compare it with")
     return comparison_of_geometries(entry.geometries)
+
+
+def _some(entry: Model, geometries: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a model that were asked for, each once."""
+    if entry.comparison in comparisons():
+        raise UserError(
+            f"geometries={','.join(geometries)}: the entrants of {entry.comparison} are fixed; leave it out"
+        )
+    for name in geometries:
+        if name not in entry.geometries:
+            raise UserError(f"geometries={name}: {entry.title} does not exist in it; {choices(name, entry.geometries)}")
+    return tuple(dict.fromkeys(geometries))
 
 
 def comparison_of_geometries(names: tuple[str, ...]) -> Comparison:

@@ -1,6 +1,6 @@
 """The classics of deep learning, family by family: new tasks, and models in any geometry beside their oracles."""
 
-from horosphere.catalogue.entries import Model, Task
+from horosphere.catalogue.entries import BOTH, Model, Task
 
 ANY = ("lorentz", "poincare", "euclidean")
 
@@ -23,7 +23,19 @@ WORDS: tuple[Model, ...] = ()
 
 TEXTS: tuple[Model, ...] = ()
 
-PAIRS: tuple[Model, ...] = ()
+PAIRS: tuple[Model, ...] = (
+    Model(
+        "transformer",
+        task="pairs",
+        build="horosphere.models.transformer:Transformer",
+        title="Transformer",
+        settings="horosphere.models.transformer:TransformerConfig",
+        geometries=BOTH,
+        paper="Vaswani+ 2017",
+        oracle="nn.Transformer",
+        notes=("11.18", "11.19", "11.20", "11.21", "11.22", "11.23", "11.24", "11.25"),
+    ),
+)
 
 MASKED: tuple[Model, ...] = ()
 

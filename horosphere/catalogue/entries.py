@@ -16,7 +16,7 @@ class Task:
     build: str  # its class
     summary: str
     subject: str  # what a verdict speaks of: curvature pays "on this text"
-    options: str = ""  # the class of what `compare` can be asked for besides settings
+    options: str = "horosphere.train.task:CompareOptions"  # what `compare` can be asked for besides settings
     drawer: str = ""  # the function that adds what instruments saw in its runs to the page of a study
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     name, given = _recipe(args.what)
     recipe = read_recipe(name, [*given, *args.settings])
     task = catalogue.task(recipe.get("task"))
-    options = describe(task.options) if task.options else {}
+    options = describe(task.options)
     said = common.settings_of(args, {**options, **catalogue.known_settings(recipe)})
     mine = {key: value for key, _, value in (setting.partition("=") for setting in said) if key in options}
     if given:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     require("plots")
     out = Path(args.out or Path("runs") / f"compare-{common.stem(args.what)}")
     args.out, where = str(out), common.choose_executor(args)
-    chosen = build(catalogue.resolve(task.options), mine, "compare") if task.options else None
+    chosen = build(catalogue.resolve(task.options), mine, "compare")
     study = plan(name if given else args.what, settings, chosen, args.seeds, out, common.stem(args.what))
     results = compare(study, where, common.choose_device(args.device), args.overwrite, args.quiet)
     print(*results.lines(), sep="\n")

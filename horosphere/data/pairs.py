@@ -110,7 +110,9 @@ def read_pairs(name: str) -> list[Pair]:
     try:
         return _two_files(name) if "," in name and not Path(name).exists() else _table(name)
     except Unreadable as error:
-        raise UserError(f"{name}: {error}; give a .tsv file of two columns, or two files separated by a comma") from error
+        raise UserError(
+            f"{name}: {error}; give a .tsv file of two columns, or two files separated by a comma"
+        ) from error
 
 
 def _table(name: str) -> list[Pair]:
@@ -167,7 +169,9 @@ def django_messages(language: str) -> list[Pair]:
     folder = package_folder("django")
     languages = {path.parent.name.replace("zh_Hans", "zh"): path for path in folder.glob("conf/locale/*/LC_MESSAGES")}
     if language not in languages:
-        raise UserError(f"{BUILTIN}{DJANGO}{language}: django has no such language; {choices(language, sorted(languages))}")
+        raise UserError(
+            f"{BUILTIN}{DJANGO}{language}: django has no such language; {choices(language, sorted(languages))}"
+        )
     name = languages[language].parent.name
     files = [path for path in folder.rglob("*.po") if path.parts[-3] == name]
     pairs = [pair for path in sorted(files) for pair in read_po(read_text(path))]

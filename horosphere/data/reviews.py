@@ -13,7 +13,17 @@ from horosphere.data.order import held_out
 from horosphere.data.vocabulary import PAD, Unit, Vocabulary, padded
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import package_folder
-from horosphere.foreign import LARGE, Unreadable, is_text, lines_of, opened, parse_json, printable, read_table, read_text
+from horosphere.foreign import (
+    LARGE,
+    Unreadable,
+    is_text,
+    lines_of,
+    opened,
+    parse_json,
+    printable,
+    read_table,
+    read_text,
+)
 
 Labelled = tuple[str, str]  # label, text
 REVIEWS = f"{BUILTIN}reviews"
@@ -81,7 +91,9 @@ def open_texts(data: str, valid: str | None, how: TextOptions, known: Known | No
     vocabulary = known.vocabulary if known else Vocabulary.of([texts[row] for row in train], how.unit, how.least)
     numbers = [vocabulary.encode(text) for text in texts]
     tokens = padded(numbers, min(how.length, max(map(len, numbers))))
-    return TextData(texts, tokens, np.array([classes.index(label) for label in labels]), train, held, classes, vocabulary)
+    return TextData(
+        texts, tokens, np.array([classes.index(label) for label in labels]), train, held, classes, vocabulary
+    )
 
 
 def unrepeated(rows: list[Labelled]) -> list[Labelled]:

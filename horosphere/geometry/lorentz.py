@@ -192,6 +192,9 @@ class Lorentz(Curved):
     def ambient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x, self.time(x)
 
+    def free(self, x: Tensor) -> Tensor:
+        return x
+
     def point(self, u: Tensor) -> Tensor:
         return u
 

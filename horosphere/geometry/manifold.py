@@ -377,9 +377,19 @@ class Manifold(nn.Module, ABC):
         (tensor([0.0000, 0.7500]), tensor([1.2500]))
         """
 
+    def free(self, x: Tensor) -> Tensor:
+        """The free coordinates alone, `ambient(x)[0]`: for layers that read no time.   (..., d) -> (..., d)
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, u = Poincare(), torch.tensor([3.0, 4.0])
+        >>> P.free(P.point(u)).round(decimals=3)
+        tensor([3., 4.])
+        """
+        return self.ambient(x)[0]
+
     @abstractmethod
     def point(self, u: Tensor) -> Tensor:
-        """The point with free coordinates u. Inverse of `ambient(x)[0]`.   (..., d) -> (..., d)
+        """The point with free coordinates u. Inverse of `free`.   (..., d) -> (..., d)
 
         >>> from horosphere.geometry import Poincare
         >>> P, u = Poincare(), torch.tensor([3.0, 4.0])  # outside the ball

@@ -180,6 +180,10 @@ class Poincare(Curved):
         """Coordinates and time of the same point on the hyperboloid."""
         return self._hyperboloid().ambient(poincare_to_lorentz(x, self.c))
 
+    @full_precision
+    def free(self, x: Tensor) -> Tensor:
+        return poincare_to_lorentz(x, self.c)
+
     @makes_points
     def point(self, u: Tensor) -> Tensor:
         return lorentz_to_poincare(u, self.c)

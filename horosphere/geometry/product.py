@@ -161,6 +161,9 @@ class Product(Manifold):
         times = [t for _, t in ambients if t is not None]
         return torch.cat([u for u, _ in ambients], -1), torch.cat(times, -1) if times else None
 
+    def free(self, x: Tensor) -> Tensor:
+        return self._join(lambda m, x: m.free(x), x)
+
     def point(self, u: Tensor) -> Tensor:
         return self._join(lambda m, u: m.point(u), u)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
 from horosphere.settings import Curvature, check
 
@@ -35,3 +36,11 @@ class FlatOrHyperboloid(InAnyGeometry):
     """
 
     geometry: Literal["euclidean", "lorentz"] = "euclidean"
+
+
+def require_heads(width: int, heads: int) -> None:
+    """Complain about heads that do not divide a width, or that have no room for a time and another coordinate."""
+    if width % heads or width < 2 * heads:
+        fitting = [n for n in range(1, width // 2 + 1) if width % n == 0] or [1]
+        nearest = min(fitting, key=lambda n: abs(n - heads))
+        raise UserError(f"heads={heads}: width={width} does not divide into as many of at least 2; use heads={nearest}")

@@ -11,7 +11,9 @@ from horosphere.models.config import InAnyGeometry
 from horosphere.nn import LSTM, Activation, Classifier, Conv1d, Dropout, Embedding, MaxOverTime, concat
 from horosphere.settings import Decay, Few, Size
 
-HASH = 116_049_371  # fastText's factor: the number of a run of tokens is that of its beginning times this, plus the next
+HASH = (
+    116_049_371  # fastText's factor: the number of a run of tokens is that of its beginning times this, plus the next
+)
 
 
 def near(width: int) -> float:

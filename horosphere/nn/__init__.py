@@ -1,7 +1,19 @@
 """Layers on a manifold. On Euclidean() each is its torch counterpart."""
 
+from horosphere.nn.activation import Activation, Dropout
 from horosphere.nn.attention import CAUSAL, FULL, Attention, document_mask
 from horosphere.nn.classic_attention import AdditiveAttention, MultiHeadAttention
+from horosphere.nn.conv import (
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    Flatten,
+    GlobalAvgPool2d,
+    MaxOverTime,
+    MaxPool1d,
+    MaxPool2d,
+    concat,
+)
 from horosphere.nn.embedding import Embedding, Lift, Lower
 from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
@@ -9,6 +21,7 @@ from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
+from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
@@ -17,19 +30,32 @@ from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, vis
 __all__ = [
     "CAUSAL",
     "FULL",
+    "Activation",
     "AdditiveAttention",
     "Attention",
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Classifier",
+    "Conv1d",
+    "Conv2d",
     "DecoderLayer",
+    "Dropout",
     "Embedding",
     "EncoderLayer",
     "Experts",
     "FeedForward",
+    "Flatten",
+    "GlobalAvgPool2d",
     "LatentAttention",
     "LatentSizes",
+    "LayerNorm",
     "Lift",
     "Linear",
     "Lower",
+    "MaxOverTime",
+    "MaxPool1d",
+    "MaxPool2d",
     "Maxout",
     "MixtureOfExperts",
     "MultiHeadAttention",
@@ -43,6 +69,7 @@ __all__ = [
     "TokenHead",
     "against_the_rest",
     "bpr",
+    "concat",
     "document_mask",
     "hinge",
     "hyperplane_logits",

@@ -62,6 +62,10 @@ def plan(
     if name in known and name not in recipe_names():
         comparison = known[name]
         options = options or Recipe.read(comparison.entrants[0].recipe, settings).task.options()
+        if options.geometries:
+            raise UserError(
+                f"geometries={','.join(options.geometries)}: the entrants of {name} are fixed; leave it out"
+            )
     else:
         task = Recipe.read(name, settings).task
         options = options or task.options()

@@ -247,6 +247,8 @@ class FewShot(Task[FewShotData]):
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
         """All learners; new classes have no place in a linear probe."""
+        if options.geometries:
+            return super().comparison(options)
         every = catalogue.comparisons()["few-shot"]
         if self.protocol == "all":
             return every

@@ -195,7 +195,7 @@ class Nodes(Task[NodeData]):
         return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimension{'s' * (config.dim > 1)}"]]
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
-        names = options.geometries if isinstance(options, NodesOptions) else GEOMETRIES
+        names = options.geometries
         if not names:
             raise UserError(f"geometries= names none; choose from {', '.join(GEOMETRIES)}")
         return catalogue.comparison_of_geometries(tuple(dict.fromkeys(names)))

@@ -185,7 +185,8 @@ class Pictures(Task[ImageData]):
         return [["model", f"{self.model}, {facts['parameters']:,} parameters{around}"], ["pictures", sizes]]
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
-        return catalogue.comparisons()["himapper"] if self.tree is not None else super().comparison(options)
+        around = self.tree is not None and not options.geometries
+        return catalogue.comparisons()["himapper"] if around else super().comparison(options)
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------

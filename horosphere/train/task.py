@@ -33,6 +33,8 @@ Data = TypeVar("Data")
 class CompareOptions:
     """What a comparison can be asked for besides settings of its runs. A task may have more."""
 
+    geometries: tuple[str, ...] = ()  # those to compare, separated by commas; none: all that the model has
+
 
 @dataclass(kw_only=True)
 class Task(Generic[Data]):
@@ -236,7 +238,7 @@ class Task(Generic[Data]):
 
     def comparison(self, options: CompareOptions) -> catalogue.Comparison:
         """Who is compared with whom."""
-        return catalogue.comparison_of(catalogue.model(self.model, self.kind))
+        return catalogue.comparison_of(catalogue.model(self.model, self.kind), options.geometries)
 
     @classmethod
     def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:

@@ -105,7 +105,7 @@ BAD_WORDS = {
     "compare tree.tsv --blimp pairs": "--blimp: it is for comparisons of language; choose from geometries, model",
     "compare tree.tsv --executor moon": "there is no such executor; choose from here, ray, slurm",
     "compare helm-tinny": "no file, recipe or comparison; did you mean helm-tiny",
-    "compare hcformer-nano-32 --geometries lorentz": "--geometries: it is for comparisons of nodes; ",
+    "compare hcformer-nano-32 data=x --geometries lorentz": "geometries=lorentz: the entrants of levels are fixed; ",
     "compare tree.tsv --dim 1": "it needs at least 2",
     "measure delta missing.tsv": "missing.tsv: no such file",
     "measure radius missing": "missing: no folder of a run",

@@ -7,7 +7,31 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Euclidean
-from horosphere.nn import Classifier, Embedding, FeedForward, Lift, Linear, Lower, Maxout, Residual, RMSNorm
+from horosphere.nn import (
+    Activation,
+    AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
+    Classifier,
+    Conv1d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    FeedForward,
+    Flatten,
+    GlobalAvgPool2d,
+    LayerNorm,
+    Lift,
+    Linear,
+    Lower,
+    Maxout,
+    MaxOverTime,
+    MaxPool1d,
+    MaxPool2d,
+    Residual,
+    RMSNorm,
+    concat,
+)
 
 M = Euclidean()
 
@@ -34,6 +58,22 @@ TWINS = {
     "maxout": (lambda: Maxout(6, 4, 3, M), lambda: TorchMaxout(6, 12)),
     "lift": (lambda: Lift(M), lambda: nn.Identity()),
     "lower": (lambda: Lower(M), lambda: nn.Identity()),
+    "relu": (lambda: Activation("relu", M), lambda: nn.ReLU()),
+    "sigmoid": (lambda: Activation("sigmoid", M), lambda: nn.Sigmoid()),
+    "gelu": (lambda: Activation("gelu", M), lambda: nn.GELU()),
+    "layer norm": (lambda: LayerNorm(6, M), lambda: nn.LayerNorm(6)),
+    "conv1d": (lambda: Conv1d(5, 4, 3, M, padding=1), lambda: nn.Conv1d(5, 4, 3, padding=1)),
+    "conv2d": (
+        lambda: Conv2d(2, 4, (3, 2), M, (1, 2), 1, 2, bias=False),
+        lambda: nn.Conv2d(2, 4, (3, 2), (1, 2), 1, 2, bias=False),
+    ),
+    "max pool 1d": (lambda: MaxPool1d(3, M, 2, 1), lambda: nn.MaxPool1d(3, 2, 1)),
+    "max pool 2d": (lambda: MaxPool2d(3, M, 2, 1), lambda: nn.MaxPool2d(3, 2, 1)),
+    "average pool": (lambda: AvgPool2d(3, M, 2, 1), lambda: nn.AvgPool2d(3, 2, 1)),
+    "flatten": (lambda: Flatten(M), lambda: nn.Flatten()),
+    "batch norm": (lambda: BatchNorm1d(5, M), lambda: nn.BatchNorm1d(5)),
+    "batch norm at rest": (lambda: BatchNorm1d(5, M).eval(), lambda: nn.BatchNorm1d(5).eval()),
+    "free batch norm": (lambda: BatchNorm1d(5, M, form="free"), lambda: nn.BatchNorm1d(5)),
 }
 TABLES = {
     "table": {},
@@ -95,3 +135,28 @@ def test_std_is_the_normals(std):
     weight = Embedding(500, 6, M, std=std).weight
     torch.manual_seed(0)
     assert torch.equal(weight, nn.init.normal_(torch.empty(500, 6), std=std))
+
+
+def test_batch_norm_remembers_the_same():
+    """Running mean and variance of three batches, bit for bit."""
+    ours, torchs = twins(lambda: BatchNorm2d(3, M), lambda: nn.BatchNorm2d(3))
+    for _ in range(3):
+        x = torch.randn(4, 3, 5, 5)
+        assert_same_run(ours, torchs, x)
+    assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), torchs.state_dict().values(), strict=True))
+    assert_same_run(ours.eval(), torchs.eval(), x)
+
+
+def test_dropout_draws_the_same():
+    x, runs = torch.randn(4, 6), []
+    for made in (Dropout(0.3, M), nn.Dropout(0.3)):
+        torch.manual_seed(0)
+        runs.append(made(x))
+    assert torch.equal(*runs)
+
+
+def test_pools_without_a_window():
+    x = torch.randn(2, 3, 4, 5)
+    assert torch.equal(GlobalAvgPool2d(M)(x), nn.AdaptiveAvgPool2d(1)(x).flatten(1))
+    assert torch.equal(MaxOverTime(M)(x.flatten(2)), nn.AdaptiveMaxPool1d(1)(x.flatten(2)).squeeze(-1))
+    assert torch.equal(concat((x, x), M, dim=1), torch.cat((x, x), 1))

@@ -156,11 +156,11 @@ def test_language_models_can_be_judged_on_pairs_too(tmp_path, in_this_process):
     pairs = tmp_path / "blimp.jsonl"
     pairs.write_text(json.dumps({"good": "the cat", "bad": "cat the", "phenomenon": "order"}))
     settings = [f"data={text}", *LANGUAGE, "steps=2"]
-    study = plan("helm-d-tiny", settings, LanguageOptions(str(pairs)), 1, tmp_path / "out")
+    study = plan("helm-d-tiny", settings, LanguageOptions(blimp=str(pairs)), 1, tmp_path / "out")
     results = compare(study, Here(1), "cpu", quiet=True)
     assert "BLiMP ↑" in results.cells()[0]
     assert all(row.scores["blimp"][0] in (0.0, 0.5, 1.0) for row in results.rows)
-    wrong = replace(study, options=LanguageOptions(str(tmp_path / "nowhere.jsonl")))
+    wrong = replace(study, options=LanguageOptions(blimp=str(tmp_path / "nowhere.jsonl")))
     in_this_process.clear()
     with pytest.raises(UserError, match="no such file"):
         compare(wrong, Here(1), "cpu", quiet=True)
