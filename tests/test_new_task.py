@@ -30,14 +30,14 @@ def package(tmp_path_factory):
     """The folder of the package, as an installer leaves it."""
     folder = tmp_path_factory.mktemp("installed")
     text = files()
-    for name in ("horosphere_tables/__init__.py", "horosphere_tables/task.py"):
+    for name in ("horosphere_rows/__init__.py", "horosphere_rows/task.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text[name], encoding="utf-8")
-    about = folder / "horosphere_tables-0.1.dist-info"
+    about = folder / "horosphere_rows-0.1.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: horosphere-tables\nVersion: 0.1\n")
-    point = re.search(r"^tables = \"(.+)\"$", text["pyproject.toml"], re.MULTILINE)[1]
-    (about / "entry_points.txt").write_text(f"[horosphere]\ntables = {point}\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: horosphere-rows\nVersion: 0.1\n")
+    point = re.search(r"^rows = \"(.+)\"$", text["pyproject.toml"], re.MULTILINE)[1]
+    (about / "entry_points.txt").write_text(f"[horosphere]\nrows = {point}\n")
     return folder
 
 
@@ -61,19 +61,19 @@ def test_the_package_is_small():
 
 
 def test_it_is_listed_trained_judged_and_its_mistakes_are_named(run):
-    assert "table-net" in run("list", "--task", "tables")[1]
-    assert "classify the rows of a table" in run("list", "tables")[1]
-    code, out, _ = run("train", "tables", *SHORT)
+    assert "table-net" in run("list", "--task", "rows")[1]
+    assert "classify the rows of a table" in run("list", "rows")[1]
+    code, out, _ = run("train", "rows", *SHORT)
     assert code == 0
     assert float(cells(out)["rows right"]) > 0.8
-    assert cells(run("eval", "runs/tables", "--device", "cpu")[1])["rows right"] == cells(out)["rows right"]
-    assert "did you mean width" in run("train", "tables", *SHORT, "widht=3", "--out", "new")[2]
-    assert "width=0: it goes from 1 to 1e9" in run("train", "tables", *SHORT, "width=0", "--out", "new")[2]
-    assert "no table of numbers" in run("train", "tables", *SHORT, "data=none.csv", "--out", "new")[2]
+    assert cells(run("eval", "runs/rows", "--device", "cpu")[1])["rows right"] == cells(out)["rows right"]
+    assert "did you mean width" in run("train", "rows", *SHORT, "widht=3", "--out", "new")[2]
+    assert "width=0: it goes from 1 to 1e9" in run("train", "rows", *SHORT, "width=0", "--out", "new")[2]
+    assert "no table of numbers" in run("train", "rows", *SHORT, "data=none.csv", "--out", "new")[2]
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(run):
-    words = ("train", "tables", *SHORT, "epochs=200")
+    words = ("train", "rows", *SHORT, "epochs=200")
     assert run(*words, "--out", "whole")[0] == 0
     process = subprocess.Popen([sys.executable, "-m", "horosphere", *words, "--out", "killed"])
     while not list(Path("killed").glob("checkpoints/step-*")):
@@ -88,9 +88,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(run):
 
 
 def test_its_geometries_are_compared_in_a_report(run):
-    code, out, _ = run("compare", "tables", *SHORT, "--seeds", "1")
+    code, out, _ = run("compare", "rows", *SHORT, "--seeds", "1")
     assert code == 0
     assert all(name in out for name in ("lorentz", "poincare", "euclidean", "rows right"))
-    page = Path("runs/compare-tables/report.html").read_text(encoding="utf-8")
+    page = Path("runs/compare-rows/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in ("lorentz", "poincare", "euclidean", "rows right", "on this table"))
-    assert len(list(Path("runs/compare-tables").glob("*/run.json"))) == 3
+    assert len(list(Path("runs/compare-rows").glob("*/run.json"))) == 3

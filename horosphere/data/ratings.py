@@ -77,6 +77,16 @@ class Ratings:
         time = None if self.time is None else self.time[rows]
         return replace(self, user=self.user[rows], item=self.item[rows], rating=self.rating[rows], time=time)
 
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The least and the highest of them."""
+        return float(self.rating.min()), float(self.rating.max())
+
+    @property
+    def swapped(self) -> Ratings:
+        """Users for items, and items for users."""
+        return Ratings(self.items, self.users, self.item, self.user, self.rating, self.time)
+
     @cached_property
     def seen(self) -> Seen:
         return Seen(self.user, self.item, len(self.users), len(self.items))
@@ -125,11 +135,40 @@ class Seen:
     def mask(self, users: np.ndarray) -> np.ndarray:
         """(B,) -> (B, items) bool"""
         mask = np.zeros((len(users), self.items), dtype=bool)
-        counts = self.counts[users]
-        row = np.repeat(np.arange(len(users)), counts)
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        mask[row, self.item[self.starts[users][row] + within]] = True
+        row, place = _places(self.starts[users], self.counts[users])
+        mask[row, self.item[place]] = True
         return mask
+
+
+class ItemRows:
+    """The ratings of each item, as rows over all users.
+
+    >>> ratings = Ratings(["ann", "bob"], ["tea", "rum"], np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([5, 1, 4]))
+    >>> rows, there = ItemRows(ratings)(np.array([1, 0]))
+    >>> rows.tolist(), there.tolist()
+    ([[1.0, 4.0], [5.0, 0.0]], [[True, True], [True, False]])
+    """
+
+    def __init__(self, ratings: Ratings):
+        order = np.argsort(ratings.item, kind="stable")
+        self.user, self.rating, self.users = ratings.user[order], ratings.rating[order], len(ratings.users)
+        self.counts = np.bincount(ratings.item, minlength=len(ratings.items))
+        self.starts = np.cumsum(self.counts) - self.counts
+
+    def __call__(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ratings, 0 where there is none, and where there is one.   (B,) -> (B, users) float32, (B, users) bool"""
+        rows = np.zeros((len(items), self.users), dtype=np.float32)
+        there = np.zeros(rows.shape, dtype=bool)
+        row, place = _places(self.starts[items], self.counts[items])
+        rows[row, self.user[place]] = self.rating[place]
+        there[row, self.user[place]] = True
+        return rows, there
+
+
+def _places(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of pieces of a compressed table: the piece of each entry, and its place in the table.   (B,), (B,) -> 2 x (P,)"""
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, starts[row] + np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
 
 
 # -- from files -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,8 @@ import numpy as np
 from horosphere.data.builtin import BUILTIN
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import require
-from horosphere.foreign import Unreadable, printable, read_table
+from horosphere.files import write_whole
+from horosphere.foreign import Unreadable, printable, read_json, read_table
 
 DELIMITER = {".csv": ",", ".tsv": "\t"}
 SKLEARN = ("iris", "wine", "breast_cancer", "diabetes", "digits")
@@ -281,3 +283,65 @@ class Scaling:
         1.0
         """
         return Scaling.standard(x).shrunk(math.sqrt(x.shape[1]))
+
+    def lists(self) -> list[list[float]]:
+        """Shift and scale, for a file.
+
+        >>> Scaling(np.zeros(1), np.ones(1)).lists()
+        [[0.0], [1.0]]
+        """
+        return [self.shift.tolist(), self.scale.tolist()]
+
+    @staticmethod
+    def of_lists(lists: list[list[float]]) -> Scaling:
+        """What `lists` gave."""
+        shift, scale = (np.array(part, dtype=np.float64) for part in lists)
+        return Scaling(shift, scale)
+
+    def of(self, columns: int) -> bool:
+        """Whether it fits so many columns: after a file was read.
+
+        >>> Scaling(np.zeros(2), np.ones(2)).of(2), Scaling(np.zeros(2), np.zeros(2)).of(2)
+        (True, False)
+        """
+        shapes = self.shift.shape == self.scale.shape == (columns,)
+        return shapes and bool(np.isfinite(self.shift).all() and (self.scale > 0).all() and (self.scale < np.inf).all())
+
+
+# -- what a trained model keeps of its table --------------------------------------------------------------------------
+
+SCHEMA = "table.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Names and scales of a table: what turns new rows into what a model has learned, and its answers into words."""
+
+    columns: list[str]
+    target: str
+    classes: list[str]  # none where the answer is a number, or nothing
+    scaling: Scaling
+    answers: Scaling  # of the one column of answers that are numbers
+    rows: int  # that were learned from
+
+    def write(self, folder: Path) -> None:
+        about = {"columns": self.columns, "target": self.target, "classes": self.classes, "rows": self.rows}
+        scales = {"scaling": self.scaling.lists(), "answers": self.answers.lists()}
+        write_whole(folder / SCHEMA, json.dumps({**about, **scales}).encode())
+
+    @staticmethod
+    def read(folder: Path) -> Schema:
+        try:
+            held = read_json(folder / SCHEMA)
+            for name, kind in (("target", str), ("rows", int), ("columns", list), ("classes", list)):
+                if not isinstance(held.get(name), kind):
+                    raise Unreadable(f"it has no {name}")
+            names = [*held["columns"], *held["classes"]]
+            if not all(isinstance(name, str) for name in names):
+                raise Unreadable("it has names that are no text")
+            scaling, answers = (Scaling.of_lists(held[name]) for name in ("scaling", "answers"))
+            if not scaling.of(len(held["columns"])) or not answers.of(1) or held["rows"] < 1:
+                raise Unreadable("its scales are none")
+            return Schema(held["columns"], held["target"], held["classes"], scaling, answers, held["rows"])
+        except (Unreadable, ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{folder / SCHEMA}: a damaged file ({one_line(error)}); train the model again") from error

@@ -3,6 +3,7 @@
 from horosphere.geometry.averages import moving_average
 from horosphere.geometry.cones import exterior_angle, half_aperture
 from horosphere.geometry.euclidean import Euclidean
+from horosphere.geometry.kernels import gaussian_kernel, laplacian_kernel
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.geometry.manifold import Manifold
 from horosphere.geometry.maps import (
@@ -33,12 +34,14 @@ __all__ = [
     "Slots",
     "WrappedNormal",
     "exterior_angle",
+    "gaussian_kernel",
     "geometry",
     "half_aperture",
     "halfspace_to_lorentz",
     "halfspace_to_poincare",
     "klein_to_lorentz",
     "klein_to_poincare",
+    "laplacian_kernel",
     "lorentz_to_halfspace",
     "lorentz_to_klein",
     "lorentz_to_poincare",

@@ -398,6 +398,17 @@ class Manifold(nn.Module, ABC):
         """
 
     @property
+    def free_chart(self) -> "Manifold":
+        """The same geometry with free coordinates for points: what `ambient` gives, for a loop that stays there.
+
+        >>> from horosphere.geometry import Poincare
+        >>> P, v = Poincare(), torch.tensor([3.0, 4.0])
+        >>> torch.allclose(P.free_chart.lift(v), P.ambient(P.lift(v))[0], rtol=1e-4)
+        True
+        """
+        return self
+
+    @property
     def slots(self) -> "Slots":
         """Points that carry their time in vectors of ordinary width, for deep stacks (`geometry/slots.py`).
 

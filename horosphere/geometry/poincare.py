@@ -188,6 +188,10 @@ class Poincare(Curved):
     def point(self, u: Tensor) -> Tensor:
         return lorentz_to_poincare(u, self.c)
 
+    @property
+    def free_chart(self) -> "_Hyperboloid":
+        return self._hyperboloid()
+
     # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
 
     def _gap(self, x: Tensor) -> Tensor:

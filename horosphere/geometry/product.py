@@ -167,6 +167,10 @@ class Product(Manifold):
     def point(self, u: Tensor) -> Tensor:
         return self._join(lambda m, u: m.point(u), u)
 
+    @property
+    def free_chart(self) -> "Product":
+        return Product(*((m.free_chart, d) for m, d in zip(self.factors, self.dims, strict=True)), weights=self.weights)
+
     @full_precision
     def log_volume(self, v: Tensor) -> Tensor:
         weighted = zip(self.factors, self.weights, self.split(v), strict=True)

@@ -22,6 +22,7 @@ from horosphere.nn.latent_attention import LatentAttention, LatentSizes
 from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from horosphere.nn.recurrent import GRU, LSTM, RNN
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
 from horosphere.nn.stream import Residual, RMSNorm
@@ -30,6 +31,9 @@ from horosphere.nn.transformer import DecoderLayer, EncoderLayer, sinusoids, vis
 __all__ = [
     "CAUSAL",
     "FULL",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "AdditiveAttention",
     "Attention",

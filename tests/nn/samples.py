@@ -6,6 +6,9 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AdditiveAttention,
     AvgPool2d,
@@ -61,6 +64,17 @@ class Joined(nn.Module):
         return self.residual(x, self.linear(x))
 
 
+class States(nn.Module):
+    """All states of a recurrent layer, as a function of one input."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
 class OnMap(nn.Module):
     """A layer of pictures, sequences or rows as a function of points: rows are places.   (…, DIM) -> (N', d)"""
 
@@ -113,6 +127,10 @@ LAYERS = {
     "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m),
     "lower": lambda m: Lower(m),
+    "rnn": lambda m: States(RNN(DIM, DIM, m)),
+    "gru": lambda m: States(GRU(DIM, DIM, m)),
+    "gru, reset before": lambda m: States(GRU(DIM, DIM, m, reset="before")),
+    "lstm": lambda m: States(LSTM(DIM, DIM, m)),
     "relu": lambda m: Activation("relu", m),
     "tanh": lambda m: Activation("tanh", m),
     "dropout": lambda m: Dropout(0.5, m).eval(),

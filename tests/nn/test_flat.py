@@ -8,6 +8,9 @@ from torch import nn
 
 from horosphere.geometry import Euclidean
 from horosphere.nn import (
+    GRU,
+    LSTM,
+    RNN,
     Activation,
     AvgPool2d,
     BatchNorm1d,
@@ -75,6 +78,7 @@ TWINS = {
     "batch norm at rest": (lambda: BatchNorm1d(5, M).eval(), lambda: nn.BatchNorm1d(5).eval()),
     "free batch norm": (lambda: BatchNorm1d(5, M, form="free"), lambda: nn.BatchNorm1d(5)),
 }
+RECURRENT = {"rnn": (RNN, nn.RNN), "gru": (GRU, nn.GRU), "lstm": (LSTM, nn.LSTM)}
 TABLES = {
     "table": {},
     "padding": {"padding_idx": 2},
@@ -113,6 +117,23 @@ def assert_same_run(ours, torchs, x):
 def test_layers(kind, dtype):
     ours, torchs = (module.to(dtype) for module in twins(*TWINS[kind]))
     assert_same_run(ours, torchs, torch.randn(2, 5, 6).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_recurrent_layers(kind, options, dtype):
+    ours, torchs = RECURRENT[kind]
+    ours, torchs = (m.to(dtype) for m in twins(lambda: ours(6, 4, M, **options), lambda: torchs(6, 4, **options)))
+    x = torch.randn(2, 5, 6).to(dtype)
+    assert_same_run(*(nn.Sequential(m, First()) for m in (ours, torchs)), x)
+    (_, mine), (_, theirs) = ours(x), torchs(x)
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+class First(nn.Module):
+    def forward(self, pair):
+        return pair[0]
 
 
 @pytest.mark.parametrize("kind", TABLES)

@@ -33,6 +33,10 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "tables": (),
+    "machines": (),
+    "ratings": (),
+    "ranking": (),
 }
 
 
@@ -102,6 +106,10 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "tables": ("x", "y"),
+    "machines": ("x", "noise"),
+    "ratings": ("user", "item", "rating"),
+    "ranking": ("user", "item"),
 }
 
 
@@ -137,6 +145,7 @@ def test_micro_batches_change_nothing(data, runs, tmp_path, kind):
         dense = "helm-d-tiny" if kind == "language" else None  # experts are balanced within a micro batch
         run_tiny(tiny(kind, data(kind), *more, f"micro_batch={micro}", name=dense), folder)
     for a, b in zip(*map(lines, folders), strict=True):
+        assert a.pop("baseline", None) == b.pop("baseline", None)  # a name
         assert a == pytest.approx(b, rel=2e-3, abs=1e-5)
 
 
@@ -261,6 +270,16 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
     refused(tmp_path, lambda: run_tiny(recipe, tmp_path, overwrite=True), "holds no run.json")
 
 
+SIDECARS = {
+    "language": "tokenizer.json",
+    "nodes": "labels.json",
+    "tables": "table.json",
+    "machines": "table.json",
+    "ratings": "names.json",
+    "ranking": "learned.npz",
+}
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -273,7 +292,7 @@ def test_a_damaged_run_is_named(runs, tmp_path, kind):
     truncate(folder / weights)
     refused(folder, lambda: Run.open(folder).load(), "damaged or foreign")
     (folder / weights).write_bytes(whole)
-    sidecar = {"language": "tokenizer.json", "nodes": "labels.json"}.get(kind, "classes.json")
+    sidecar = SIDECARS.get(kind, "classes.json")
     if kind != "image_text":  # which needs no other file
         truncate(folder / sidecar)
         refused(folder, lambda: Run.open(folder).load(), "damaged")

@@ -36,7 +36,10 @@ OPEN = (
 )
 NODES = ("dim=3", "batch=16", "negatives=20", *SHORT, "lr=0.1")
 FEW_SHOT = ("shots=4", "pool=8", "batch=8", "template=a photo of {}", "attributes=4", *SHORT)
+TABLES = ("batch=8", "hidden=5", *SHORT)
+MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
+RATINGS = ("batch=8", "dim=3", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -50,6 +53,10 @@ TINY = {
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
     "image_text": ("adapt-radial", IMAGE_TEXT),
+    "tables": ("mlp", TABLES),
+    "machines": ("gaussian-rbm", MACHINE),
+    "ratings": ("mf", RATINGS),
+    "ranking": ("bpr", RATINGS),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -82,7 +89,29 @@ def write_data(kind, folder):
         return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
     if kind == "image_text":
         return write_captions(folder / "captions")
+    if kind in ("tables", "machines"):
+        return write_numbers(folder / "flowers.csv")
+    if kind in ("ratings", "ranking"):
+        return write_ratings(folder / "ratings.csv")
     return write_tree(folder / "tree.tsv")
+
+
+def write_numbers(path, rows=60):
+    """Three kinds that differ by two of four columns."""
+    draws = np.random.default_rng(0)
+    kinds = draws.integers(0, 3, rows)
+    x = draws.normal(size=(rows, 4)) + 2 * np.eye(4)[kinds]
+    lines = [",".join([*(f"{value:.4f}" for value in row), "abc"[kind]]) for row, kind in zip(x, kinds, strict=True)]
+    Path(path).write_text("\n".join(["height,width,age,weight,kind", *lines]) + "\n")
+    return str(path)
+
+
+def write_ratings(path, users=9, items=12):
+    """Every user has rated two items of three: those of its own kind high."""
+    rated = [(u, i) for u in range(users) for i in range(items) if (u + i) % 3]
+    rows = [f"user {u},item {i},{5 if u % 2 == i % 2 else 2},{(7 * u + 5 * i) % 31}" for u, i in rated]
+    Path(path).write_text("\n".join(rows) + "\n")
+    return str(path)
 
 
 def write_captions(folder, count=20, levels=3):

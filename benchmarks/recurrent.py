@@ -1,0 +1,79 @@
+"""Speed of the recurrent layers on the hyperboloid and the ball beside their flat twins, which are torch's own.
+
+    python benchmarks/recurrent.py                # about a minute on two cores
+    python benchmarks/recurrent.py --device cuda  # compiled; the twin is cuDNN's
+
+Forward and backward of one layer in training. Measurements alternate, and the least of each is divided by the twin's.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+
+from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare
+from horosphere.nn import GRU, LSTM, RNN
+
+ROUNDS = 7
+CPU = ((32, 35, 256), (64, 35, 256), (32, 64, 192))  # rows, steps, width
+CUDA = ((64, 35, 256), (512, 35, 1024), (2048, 35, 1024), (4096, 35, 2048))
+KINDS = {"RNN": RNN, "GRU": GRU, "LSTM": LSTM}
+
+
+def job(kind: str, m: Manifold, sizes: tuple[int, int, int], device: str, compiled: bool) -> Callable[[], None]:
+    rows, steps, width = sizes
+    layer = KINDS[kind](width, width, m).to(device)
+    x = m.lift(torch.randn(steps, rows, width) / width**0.5).to(device)
+    run = torch.compile(layer, fullgraph=True) if compiled else layer
+
+    def once() -> None:
+        layer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            out = run(x)[0]
+        out.float().sum().backward()
+
+    return once
+
+
+def least(jobs: dict[str, Callable[[], None]], device: str) -> dict[str, float]:
+    """Milliseconds; the first call of each, which may compile, is not counted."""
+    for once in jobs.values():
+        once()
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(ROUNDS):
+        for name, once in jobs.items():
+            _wait(device)
+            begin = time.perf_counter()
+            once()
+            _wait(device)
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: min(taken) for name, taken in times.items()}
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--kinds", default="RNN,GRU,LSTM")
+    args = parser.parse_args()
+    curved = {"lorentz": Lorentz(), "poincare": Poincare()}
+    print(f"{'layer':6}{'rows x steps x width':>22}{'flat, ms':>12}{'lorentz':>12}{'poincare':>12}")
+    for sizes in CPU if args.device == "cpu" else CUDA:
+        for kind in args.kinds.split(","):
+            begin = time.perf_counter()
+            jobs = {"flat": job(kind, Euclidean(), sizes, args.device, False)}
+            jobs |= {name: job(kind, m, sizes, args.device, args.device == "cuda") for name, m in curved.items()}
+            taken = least(jobs, args.device)
+            cells = [" x ".join(map(str, sizes)), f"{taken['flat']:.2f}"]
+            cells += [f"{taken[name] / taken['flat']:.2f}x" for name in curved]
+            row = f"{kind:6}{cells[0]:>22}" + "".join(f"{cell:>12}" for cell in cells[1:])
+            print(f"{row}   ({time.perf_counter() - begin:.0f} s in all)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

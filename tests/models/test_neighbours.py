@@ -1,0 +1,68 @@
+"""Means and neighbours: closed forms, and slow loops that find the same."""
+
+import numpy as np
+import pytest
+
+from horosphere.data.ratings import Ratings
+from horosphere.models.neighbours import SHRINK, means, neighbours
+from tests.data.test_ratings import drawn
+
+
+def test_means_of_users_and_items():
+    ratings = drawn()
+    user, item = np.arange(7), np.arange(7)
+    by_user = [ratings.rating[ratings.user == u].mean() for u in user]
+    by_item = [ratings.rating[ratings.item == i].mean() for i in item]
+    assert means(ratings, ("user",), damping=0)(user, item) == pytest.approx(by_user)
+    assert means(ratings, ("item",), damping=0)(user, item) == pytest.approx(by_item)
+    assert means(ratings, ())(user, item) == pytest.approx(ratings.rating.mean())
+
+
+def test_both_means_are_the_damped_least_squares():
+    ratings, damping = drawn(), 2.0
+    found = means(ratings, damping=damping)
+    design = np.zeros((len(ratings) + 18, 18))
+    design[np.arange(len(ratings)), ratings.user] = 1
+    design[np.arange(len(ratings)), 7 + ratings.item] = 1
+    design[len(ratings) :] = np.sqrt(damping) * np.eye(18)
+    rest = np.concatenate([ratings.rating - ratings.rating.mean(dtype=float), np.zeros(18)])
+    exact = np.linalg.lstsq(design, rest, rcond=None)[0]
+    assert np.concatenate([found.user, found.item]) == pytest.approx(exact, abs=2e-2)
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_neighbours_are_what_a_loop_finds(k):
+    ratings = drawn(9, 8, 0.7)
+    base = means(ratings)
+    left = np.full((9, 8), np.nan)
+    left[ratings.user, ratings.item] = ratings.rating - base(ratings.user, ratings.item)
+
+    def alike(i, j):
+        both = ~np.isnan(left[:, i]) & ~np.isnan(left[:, j])
+        a, b = left[both, i], left[both, j]
+        cosine = a @ b / max(np.sqrt((a @ a) * (b @ b)), 1e-7)
+        return max(0.0, cosine * both.sum() / (both.sum() + SHRINK))
+
+    def slow(u, i):
+        rated = [j for j in range(8) if j != i and not np.isnan(left[u, j])]
+        best = sorted(((alike(i, j), left[u, j]) for j in rated), reverse=True)[:k]
+        total = sum(weight for weight, _ in best)
+        return base(u, i) + (sum(weight * rest for weight, rest in best) / total if total else 0.0)
+
+    user, item = (part.flatten() for part in np.meshgrid(np.arange(9), np.arange(8)))
+    expected = [slow(u, i) for u, i in zip(user, item, strict=True)]
+    assert neighbours(ratings, user, item, k) == pytest.approx(expected, abs=1e-5)
+
+
+def test_neighbours_of_users_are_those_of_items_of_the_swapped_ratings():
+    ratings = drawn()
+    assert ratings.swapped.users == ratings.items
+    assert (ratings.swapped.swapped.user == ratings.user).all()
+    user, item = np.array([0, 3]), np.array([2, 5])
+    assert neighbours(ratings.swapped, item, user).shape == (2,)
+
+
+def test_who_has_no_neighbours_has_the_means():
+    ratings = Ratings(["a", "b"], ["x", "y"], np.array([0, 1]), np.array([0, 1]), np.array([5, 1]))
+    user, item = np.array([0, 1]), np.array([1, 0])
+    assert neighbours(ratings, user, item) == pytest.approx(means(ratings)(user, item))
