@@ -18,16 +18,15 @@ class Item:
     name: str
     form: str  # what holds
     error: str = ""  # what the notes print instead
-    use: str = ""  # "module:name" or a command; "": a model of the catalogue is the item, or it is a remark
+    use: str = ""  # "module:name" or a command, besides models of the catalogue that are the item
     test: str = ""
     geometry: str = ""  # of GEOMETRIES; "": geometry has no meaning for it
     planned: bool = False  # not built yet
 
     def found(self, models: list[Model]) -> list[str]:
-        """Where: commands that train it, or what to call."""
-        mine = [model for model in models if self.number in model.notes]
-        commands = [f"horosphere train {model.name}" for model in mine]
-        return commands or ([self.use.replace(":", ".")] if self.use else [])
+        """Where: what to call, and commands that train it."""
+        called = [self.use if self.use.startswith("horosphere ") else self.use.replace(":", ".")] if self.use else []
+        return [*called, *(f"horosphere train {model.name}" for model in models if self.number in model.notes)]
 
 
 @dataclass(frozen=True)
