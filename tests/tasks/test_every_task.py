@@ -38,6 +38,7 @@ NEEDS = {
     "ratings": (),
     "ranking": (),
     "pairs": (),
+    "transformed": (),
     "texts": (),
 }
 
@@ -113,6 +114,7 @@ WHOLE = {
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
     "pairs": ("source", "lengths", "target"),
+    "transformed": ("source", "lengths", "target"),
     "texts": ("tokens", "lengths", "labels"),
 }
 
@@ -282,6 +284,7 @@ SIDECARS = {
     "ratings": "names.json",
     "ranking": "learned.npz",
     "pairs": "vocabulary.json",
+    "transformed": "vocabulary.json",
     "texts": "vocabulary.json",
 }
 
