@@ -41,6 +41,7 @@ NEEDS = {
     "words": (),
     "counts": (),
     "pairs": (),
+    "transformed": (),
     "texts": (),
 }
 
@@ -119,6 +120,7 @@ WHOLE = {
     "words": ("centre", "context"),
     "counts": ("word", "context", "count"),
     "pairs": ("source", "lengths", "target"),
+    "transformed": ("source", "lengths", "target"),
     "texts": ("tokens", "lengths", "labels"),
 }
 
@@ -291,6 +293,7 @@ SIDECARS = {
     "words": "words.json",
     "counts": "words.json",
     "pairs": "vocabulary.json",
+    "transformed": "vocabulary.json",
     "texts": "vocabulary.json",
 }
 

@@ -46,6 +46,7 @@ IMAGE_TEXT = ("batch=4", *SHORT)
 RATINGS = ("batch=8", "dim=3", *SHORT)
 WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "hidden=8", "dropout=0", "sample_every=2", *SHORT)
+PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
@@ -68,6 +69,8 @@ TINY = {
     "words": ("skip-gram", (*WORDS, "shared=3")),
     "counts": ("glove", WORDS),
     "pairs": ("seq2seq-attention", PAIRS),
+    "pairs": ("seq2seq-attention", (*PAIRS, "hidden=8")),
+    "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
@@ -105,7 +108,7 @@ def write_data(kind, folder):
         return write_numbers(folder / "flowers.csv")
     if kind in ("ratings", "ranking"):
         return write_ratings(folder / "ratings.csv")
-    if kind == "pairs":
+    if kind in ("pairs", "transformed"):
         return write_pairs(folder / "pairs.tsv")
     if kind == "texts":
         return write_labelled(folder / "texts.tsv")
