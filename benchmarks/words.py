@@ -28,6 +28,8 @@ from horosphere.train.training import train
 
 TEXT = "builtin:enwiki"
 THREADS = (1, 2)
+GENSIM = "gensim"
+OURS = {"horosphere": (), "horosphere, own noise": ("shared=0",), "horosphere, lorentz": ("geometry=lorentz",)}
 
 
 def ours(epochs: int, seed: int, *more: str) -> tuple[float, float]:
@@ -74,18 +76,13 @@ def main() -> None:
     for seed in range(asked.rounds):
         for threads in THREADS:
             torch.set_num_threads(threads)
-            entrants = {
-                "horosphere": lambda seed=seed: ours(asked.epochs, seed),
-                "horosphere, own noise": lambda seed=seed: ours(asked.epochs, seed, "shared=0"),
-                "horosphere, lorentz": lambda seed=seed: ours(asked.epochs, seed, "geometry=lorentz"),
-                "gensim": lambda seed=seed, threads=threads: theirs(texts, corpus, asked.epochs, seed, threads),
-            }
-            for name, measure in entrants.items():
-                found.setdefault((name, threads), []).append(measure())
+            for name, more in OURS.items():
+                found.setdefault((name, threads), []).append(ours(asked.epochs, seed, *more))
+            found.setdefault((GENSIM, threads), []).append(theirs(texts, corpus, asked.epochs, seed, threads))
     rows = []
     for (name, threads), values in found.items():
         paces, scores = zip(*values, strict=True)
-        base = max(pace for pace, _ in found["gensim", threads])
+        base = max(pace for pace, _ in found[GENSIM, threads])
         spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
         rows.append(
             [

@@ -45,7 +45,6 @@ MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
 RATINGS = ("batch=8", "dim=3", *SHORT)
 WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
-PAIRS = ("batch=8", "width=6", "hidden=8", "dropout=0", "sample_every=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
@@ -68,7 +67,6 @@ TINY = {
     "ranking": ("bpr", RATINGS),
     "words": ("skip-gram", (*WORDS, "shared=3")),
     "counts": ("glove", WORDS),
-    "pairs": ("seq2seq-attention", PAIRS),
     "pairs": ("seq2seq-attention", (*PAIRS, "hidden=8")),
     "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
