@@ -86,7 +86,7 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
         if self.training and x.numel() == x.shape[1]:
             raise UserError(f"{type(self).__name__}: one point a batch has no variance; give more, or use eval()")
         u = free_along(x, self.manifold, 1)
-        y = super().forward(u) if self.form == "free" else self._centred(u)
+        y = self._centred(u) if self.form == "centred" else self._free(u)
         return point_along(y, self.manifold, 1)
 
     def _centred(self, u: Tensor) -> Tensor:
@@ -96,13 +96,34 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
         self._remember(mean, variance * (count / (count - 1)))
         return y
 
+    def _free(self, u: Tensor) -> Tensor:
+        """torch's, of all processes."""
+        if not (self.training and _several()):
+            return super().forward(u)
+        from torch.distributed.nn.functional import all_reduce
+
+        x = u.float() if u.dtype in HALF else u
+        sums = all_reduce(torch.cat((x.sum(_positions(x)), x.new_full((1,), x.numel() // x.shape[1]))))
+        count, mean = sums[-1], sums[:-1] / sums[-1]
+        centred = x - _column(mean, x)
+        variance = all_reduce(centred.square().sum(_positions(x))) / count
+        y = centred * _column(self.weight * (variance + self.eps).rsqrt(), x) + _column(self.bias, x)
+        self._remember(mean, variance * (count / (count - 1)))
+        return y.to(u.dtype)
+
     @torch.no_grad()
     def _remember(self, mean: Tensor, unbiased: Tensor) -> None:
-        """A geodesic step of the running mean towards this one, a step of the variance; `momentum` of the way."""
+        """A step of the running mean towards this one, of the variance too; `momentum` of the way.
+
+        A centred mean goes along the geodesic, a mean of free coordinates along their line.
+        """
         self.num_batches_tracked.add_(1)
         m, step = self.manifold, self.momentum
-        running, new = m.point(self.running_mean.to(mean.dtype)), m.point(mean)
-        self.running_mean.copy_(m.free(m.geodesic(running, new, step)))
+        if self.form == "centred":
+            running, new = m.point(self.running_mean.to(mean.dtype)), m.point(mean)
+            self.running_mean.copy_(m.free(m.geodesic(running, new, step)))
+        else:
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), step)
 
 
@@ -316,8 +337,13 @@ def _in_cache(a: Tensor, b: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
 
 def _over_processes(sums: Tensor) -> Tensor:
     """The sum over all processes; as it is where there is one."""
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+    if not _several():
         return sums
     total = sums.clone()
     dist.all_reduce(total)
     return total
+
+
+def _several() -> bool:
+    """Whether several processes train together."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
