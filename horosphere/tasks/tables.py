@@ -146,7 +146,11 @@ class Tables(Task[TableData]):
     def build(self, data: TableData) -> TableModel:
         model = self.built(data.schema)
         if self.start is not None:
-            begin_with(model, Run.open(self.start, self.kind).load().network.state_dict(), self.start)
+            run, mine = Run.open(self.start, self.kind), getattr(self.configuration(), "geometry", None)
+            if (theirs := run.about.recipe["model"].get("geometry")) != mine:  # the tensors of some would fit
+                what = f"a run in {theirs} space, and this one is {mine}"
+                raise UserError(f"start={self.start}: {what}; give one of the same")
+            begin_with(model, run.load().network.state_dict(), self.start)
         return model
 
     def built(self, schema: Schema) -> TableModel:
