@@ -179,7 +179,7 @@ def models():
 
     from horosphere.models.adapters import Adaptation, adapt, load_adapter
     from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, read_points, write_points
-    from horosphere.models.pretrained import read_helm
+    from horosphere.models.pretrained import read_language_model
     from horosphere.models.towers import load_towers
     from horosphere.superposition.heads import head
     from tests.models.test_pretrained import encoder, sharded, tiny
@@ -214,10 +214,10 @@ def models():
         sharded(folder)
 
     for name in ("config.json", "generation_config.json", "model.safetensors"):
-        yield f"helm {name}", Reader(name, helm, read_helm)
+        yield f"helm {name}", Reader(name, helm, read_language_model)
         if name != "generation_config.json":
             yield f"head {name}", Reader(name, helm, head)
-    yield "helm index", Reader("model.safetensors.index.json", parts, read_helm)
+    yield "helm index", Reader("model.safetensors.index.json", parts, read_language_model)
     yield "head index", Reader("model.safetensors.index.json", parts, head)
 
     def clip(folder):

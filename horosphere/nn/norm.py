@@ -58,22 +58,27 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
             raise UserError(f'batch norm form "{form}": choose "centred" or "free"')
         self.manifold, self.form = one_geometry(manifold, type(self).__name__), form
 
+    @property
+    def sums_processes(self) -> bool:
+        """Whether several processes share their statistics here. In flat space torch's SyncBatchNorm does it."""
+        return not self.manifold.flat
+
     def forward(self, x: Tensor) -> Tensor:
         if self.manifold.flat:
             return super().forward(x)
+        self._check_input_dim(x)
+        if x.shape[1] != self.num_features:
+            asked = f"{type(self).__name__} of {self.num_features} features"
+            raise UserError(f"{asked}: x is {tuple(x.shape)}; give points along dim 1")
+        if self.training and x.numel() == x.shape[1]:
+            raise UserError(f"{type(self).__name__}: one point a batch has no variance; give more, or use eval()")
         u = free_along(x, self.manifold, 1)
         y = super().forward(u) if self.form == "free" else self._centred(u)
         return point_along(y, self.manifold, 1)
 
     def _centred(self, u: Tensor) -> Tensor:
-        self._check_input_dim(u)
-        if u.shape[1] != self.num_features:
-            asked = f"{type(self).__name__} of {self.num_features} features"
-            raise UserError(f"{asked}: x is {tuple(u.shape)}; give points along dim 1")
         if not self.training:
             return batch_norm(u, self.running_mean, self.running_var, self.weight, self.bias, self.manifold.c, self.eps)
-        if u.numel() == u.shape[1]:
-            raise UserError(f"{type(self).__name__}: one point a batch has no variance; give more, or use eval()")
         y, mean, variance, count = batch_norm_of_batch(u, self.weight, self.bias, self.manifold.c, self.eps)
         self._remember(mean, variance * (count / (count - 1)))
         return y

@@ -33,10 +33,16 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "masked": ("transformers",),
     "tables": (),
     "machines": (),
     "ratings": (),
     "ranking": (),
+    "words": (),
+    "counts": (),
+    "pairs": (),
+    "transformed": (),
+    "texts": (),
 }
 
 
@@ -106,10 +112,16 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "masked": ("tokens", "segments", "places", "targets", "apart", "lengths"),
     "tables": ("x", "y"),
     "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
+    "words": ("centre", "context"),
+    "counts": ("word", "context", "count"),
+    "pairs": ("source", "lengths", "target"),
+    "transformed": ("source", "lengths", "target"),
+    "texts": ("tokens", "lengths", "labels"),
 }
 
 
@@ -272,11 +284,17 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
 
 SIDECARS = {
     "language": "tokenizer.json",
+    "masked": "tokenizer.json",
     "nodes": "labels.json",
     "tables": "table.json",
     "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
+    "words": "words.json",
+    "counts": "words.json",
+    "pairs": "vocabulary.json",
+    "transformed": "vocabulary.json",
+    "texts": "vocabulary.json",
 }
 
 
@@ -371,9 +389,8 @@ def test_a_wrong_setting_is_named(kind, setting, complaint):
 
 
 def test_a_setting_of_somebody_else_is_said_to_be_theirs():
-    with pytest.raises(
-        UserError, match=r"vocab is a setting of the task language; embedding in the task nodes has none such"
-    ):
+    whose = r"vocab is a setting of the task language and the task masked; embedding in the task nodes has none such"
+    with pytest.raises(UserError, match=whose):
         tiny("nodes", "tree.tsv", "vocab=300")
     with pytest.raises(UserError, match=r"drop_path is a setting of HCFormer"):
         Recipe.read("himapper-32", ["data=a.npz", "drop_path=0.1"])
