@@ -7,6 +7,7 @@ and not the memory of the machine. docs/security.md has them in one table.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
@@ -102,19 +103,20 @@ def shown(value: object) -> str:
 
 @contextmanager
 def opened(path: str | Path, unpack: bool = True) -> Iterator[IO[bytes]]:
-    """A regular file to read from, unpacked where its name ends in .gz. What goes wrong meanwhile is Unreadable."""
+    """A regular file to read from, unpacked where its name ends in .gz or .bz2. What goes wrong is Unreadable."""
+    packed = Path(path).suffix.lower()
     try:
         with _regular(path) as file:
-            if not unpack or Path(path).suffix.lower() != ".gz":
+            if not unpack or packed not in (".gz", ".bz2"):
                 yield file
                 return
             most = max(FREELY, GROWTH * os.fstat(file.fileno()).st_size)
-            with gzip.GzipFile(fileobj=file) as unpacked:
+            with gzip.GzipFile(fileobj=file) if packed == ".gz" else bz2.BZ2File(file) as unpacked:
                 yield io.BufferedReader(_Bounded(unpacked, most), 1 << 20)
     except FileNotFoundError as error:
         raise Unreadable("no such file") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Unreadable(f"a broken gzip file ({one_line(error)})") from error
+        raise Unreadable(f"a broken {'bzip2' if packed == '.bz2' else 'gzip'} file ({one_line(error)})") from error
     except UnicodeDecodeError as error:
         raise Unreadable(f"no UTF-8 text ({one_line(error)})") from error
     except OSError as error:
@@ -147,7 +149,7 @@ def require_regular(folder: str | Path) -> None:
 class _Bounded(io.RawIOBase):
     """What comes out of another stream, up to so many bytes."""
 
-    def __init__(self, stream: gzip.GzipFile, most: int):
+    def __init__(self, stream: gzip.GzipFile | bz2.BZ2File, most: int):
         self.stream, self.left = stream, most
 
     def readable(self) -> bool:

@@ -19,9 +19,10 @@ from horosphere.nn.experts import Experts, MixtureOfExperts, Router
 from horosphere.nn.feedforward import FeedForward, Maxout, SwiGLU
 from horosphere.nn.head import TokenHead
 from horosphere.nn.latent_attention import LatentAttention, LatentSizes
-from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_scores
+from horosphere.nn.linear import Classifier, Linear, hyperplane_logits, hyperplane_pairs, hyperplane_scores
 from horosphere.nn.losses import against_the_rest, bpr, hinge, masked_bce, perceptron
 from horosphere.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from horosphere.nn.pairs import distinct, pair_products
 from horosphere.nn.recurrent import GRU, LSTM, RNN
 from horosphere.nn.rotary import rotary_angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, SlotResidual
@@ -74,11 +75,14 @@ __all__ = [
     "against_the_rest",
     "bpr",
     "concat",
+    "distinct",
     "document_mask",
     "hinge",
     "hyperplane_logits",
+    "hyperplane_pairs",
     "hyperplane_scores",
     "masked_bce",
+    "pair_products",
     "perceptron",
     "rotary_angles",
     "rotate",

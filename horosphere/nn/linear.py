@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, Product
 from horosphere.geometry._scalar import asinh, sq
+from horosphere.nn.pairs import pair_products
 
 
 class Linear(nn.Linear):
@@ -93,7 +95,7 @@ def hyperplane_logits(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     >>> [hyperplane_logits(x, weight, bias, m) for m in (Euclidean(), Lorentz())]  # at the origin the bias
     [tensor([[0.5000]]), tensor([[0.5000]])]
     """
-    return _scores(x, weight, bias, manifold, F.linear)
+    return _scores(x, weight, bias, manifold, TABLE)
 
 
 def hyperplane_scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold) -> Tensor:
@@ -108,7 +110,26 @@ def hyperplane_scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: 
     >>> torch.allclose(scores, hyperplane_logits(x, weight, bias, Lorentz()).gather(1, rows), atol=1e-5)
     True
     """
-    return _scores(x, weight, bias, manifold, _own_rows)
+    return _scores(x, weight, bias, manifold, OWN_ROWS)
+
+
+def hyperplane_pairs(
+    x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, row: Tensor, column: Tensor
+) -> Tensor:
+    """Entries (row, column) of `hyperplane_logits`, without the others.   (N, d), (K, d), (K,), (P,), (P,) -> (P,)
+
+    >>> from horosphere.geometry import Lorentz
+    >>> x, weight, row, column = Lorentz().exp0(torch.randn(5, 2)), torch.randn(9, 2), torch.arange(5), torch.arange(5)
+    >>> scores = hyperplane_pairs(x, weight, None, Lorentz(), row, column)
+    >>> torch.allclose(scores, hyperplane_logits(x, weight, None, Lorentz())[row, column], atol=1e-5)
+    True
+    """
+
+    def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        entries = pair_products(x, weight, row, column)
+        return entries if bias is None else entries + bias[column]
+
+    return _scores(x, weight, bias, manifold, _Form(products, lambda time: time[row, 0], lambda a: a[column]))
 
 
 def _own_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -117,14 +138,25 @@ def _own_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return product if bias is None else product + bias
 
 
-def _scores(
-    x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, linear: Callable[..., Tensor]
-) -> Tensor:
-    """The formula of `hyperplane_logits`. `linear` multiplies points with the rows that are theirs."""
+class _Form(NamedTuple):
+    """Which points meet which hyperplanes."""
+
+    linear: Callable[..., Tensor]  # points, rows of weights, biases -> scores, as F.linear
+    of_points: Callable[[Tensor], Tensor]  # a number of each point (..., 1), as scores have it
+    of_planes: Callable[[Tensor], Tensor]  # a number of each hyperplane (..., K), as scores have it
+
+
+TABLE = _Form(F.linear, lambda number: number, lambda number: number)
+OWN_ROWS = TABLE._replace(linear=_own_rows)
+
+
+def _scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, form: _Form) -> Tensor:
+    """The formula of `hyperplane_logits`."""
+    linear, of_points, of_planes = form
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
         by_factor = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
-        return sum((_scores(x, w, shared, m, linear) for x, w, m in by_factor), x.new_zeros(()))
+        return sum((_scores(x, w, shared, m, form) for x, w, m in by_factor), x.new_zeros(()))
     space, time = manifold.ambient(x)
     if time is None:
         return linear(space, weight, bias)
@@ -134,7 +166,7 @@ def _scores(
     length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()
     unit = weight / length.unsqueeze(-1)
     if bias is None:
-        return length / root * asinh(root * linear(space, unit))
+        return of_planes(length / root) * asinh(root * linear(space, unit))
     near = (-root * bias / length).clamp(-MAX_OFFSET, MAX_OFFSET)  # asinh(…) + α no longer changes with α out there
-    s = linear(space, root * near.cosh().unsqueeze(-1) * unit) - root * time * near.sinh()
-    return bias + length / root * (asinh(s) + near)
+    s = linear(space, root * near.cosh().unsqueeze(-1) * unit) - of_points(root * time) * of_planes(near.sinh())
+    return of_planes(bias) + of_planes(length / root) * (asinh(s) + of_planes(near))

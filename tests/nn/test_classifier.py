@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Lorentz, Poincare, lorentz_to_poincare
-from horosphere.nn import Classifier, hyperplane_logits, hyperplane_scores
+from horosphere.nn import Classifier, hyperplane_logits, hyperplane_pairs, hyperplane_scores, pairs
 from tests.nn.samples import CURVATURES, DIM, manifold, points
 
 MODELS = ["lorentz", "poincare"]
@@ -281,3 +281,47 @@ def test_a_gathered_row_without_weight_has_its_bias(name):
     torch.testing.assert_close(scores, torch.full((5, 3), 0.5))
     scores.sum().backward()
     assert w.grad.isfinite().all()
+
+
+# Chosen pairs of a point and a hyperplane: hyperplane_pairs
+
+ROW, COLUMN = torch.tensor([4, 0, 0, 2, 0]), torch.tensor([1, 3, 3, 0, 2])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", EVERY)
+@curvatures
+def test_pairs_have_the_tables_logits_and_gradients(name, c, bias, compiled, monkeypatch):
+    monkeypatch.setattr(pairs, "COMPILED", compiled and pairs.COMPILED)
+    m, up = manifold(name, c), torch.randn(5, dtype=torch.float64)
+
+    def values(score):
+        leaves = [t.clone().requires_grad_() for t in (points(m), *weights())][: 3 if bias else 2]
+        scores = score(*leaves, *[None] * (not bias))
+        return [scores, *torch.autograd.grad((up * scores).sum(), leaves)]
+
+    ours = values(lambda x, w, b: hyperplane_pairs(x, w, b, m, ROW, COLUMN))
+    torch.testing.assert_close(ours, values(lambda x, w, b: hyperplane_logits(x, w, b, m)[ROW, COLUMN]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_no_pairs_are_no_scores(dtype):
+    x, none = torch.ones(2, 3, dtype=dtype, requires_grad=True), torch.empty(0, dtype=torch.long)
+    scores = pairs.pair_products(x, torch.ones(4, 3, dtype=dtype), none, none)
+    assert scores.shape == (0,)
+    assert scores.dtype == dtype
+    scores.sum().backward()
+    assert not x.grad.any()
+
+
+def test_rows_of_any_layout_make_pairs():
+    x, u = torch.randn(6, 5).T, torch.randn(4, 12)[:, ::2]
+    torch.testing.assert_close(pairs.pair_products(x, u, ROW, COLUMN), (x @ u.T)[ROW, COLUMN])
+
+
+def test_distinct_rows_and_their_places():
+    rows = torch.tensor([7, 0, 7, 3, 0])
+    different, place = pairs.distinct(rows, 9)
+    assert different.tolist() == [0, 3, 7]
+    assert torch.equal(different[place], rows)
