@@ -110,15 +110,14 @@ def read_pairs(name: str) -> list[Pair]:
     try:
         return _two_files(name) if "," in name and not Path(name).exists() else _table(name)
     except Unreadable as error:
-        raise UserError(
-            f"{name}: {error}; give a .tsv file of two columns, or two files separated by a comma"
-        ) from error
+        how = "give a .tsv file of two columns, or two files separated by a comma"
+        raise UserError(f"{name}: {error}; {how}") from error
 
 
 def _table(name: str) -> list[Pair]:
     pairs = []
-    if Path(name).suffix.lower() not in (".tsv", ".gz"):
-        raise Unreadable("pairs are read from .tsv")
+    if Path(name.removesuffix(".gz")).suffix.lower() != ".tsv":
+        raise Unreadable("no .tsv")
     for line, cells in read_table(name, delimiter="\t", quoting=3):  # quotation marks are part of sentences
         pair = tuple(printable(cell) for cell in cells)
         if len(pair) != 2 or not all(pair):
@@ -169,9 +168,8 @@ def django_messages(language: str) -> list[Pair]:
     folder = package_folder("django")
     languages = {path.parent.name.replace("zh_Hans", "zh"): path for path in folder.glob("conf/locale/*/LC_MESSAGES")}
     if language not in languages:
-        raise UserError(
-            f"{BUILTIN}{DJANGO}{language}: django has no such language; {choices(language, sorted(languages))}"
-        )
+        known = choices(language, sorted(languages))
+        raise UserError(f"{BUILTIN}{DJANGO}{language}: django has no such language; {known}")
     name = languages[language].parent.name
     files = [path for path in folder.rglob("*.po") if path.parts[-3] == name]
     pairs = [pair for path in sorted(files) for pair in read_po(read_text(path))]
@@ -193,7 +191,7 @@ def read_po(text: str) -> list[Pair]:
     pairs = []
     for entry in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
         said: dict[tuple[str, str | None], str] = {}
-        key = ("", None)
+        key: tuple[str, str | None] = ("", None)
         if re.search(r"^#,.*\bfuzzy\b", entry, re.MULTILINE):  # a guess that nobody has looked at
             continue
         for found in filter(None, map(_LINE.fullmatch, map(str.strip, entry.split("\n")))):

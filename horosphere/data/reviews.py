@@ -91,9 +91,8 @@ def open_texts(data: str, valid: str | None, how: TextOptions, known: Known | No
     vocabulary = known.vocabulary if known else Vocabulary.of([texts[row] for row in train], how.unit, how.least)
     numbers = [vocabulary.encode(text) for text in texts]
     tokens = padded(numbers, min(how.length, max(map(len, numbers))))
-    return TextData(
-        texts, tokens, np.array([classes.index(label) for label in labels]), train, held, classes, vocabulary
-    )
+    answers = np.array([classes.index(label) for label in labels])
+    return TextData(texts, tokens, answers, train, held, classes, vocabulary)
 
 
 def unrepeated(rows: list[Labelled]) -> list[Labelled]:

@@ -55,13 +55,13 @@ class Seq2Seq(nn.Module):
     def __init__(self, source: int, target: int, config: Seq2SeqConfig):
         super().__init__()
         width, hidden, manifold = config.width, config.hidden, config.manifold()
-        how = {"num_layers": config.layers, "batch_first": True, "dropout": config.dropout * (config.layers > 1)}
+        between = config.dropout * (config.layers > 1)
         near = width**-0.5  # points begin about 1 from the origin
         self.manifold = manifold
         self.source_points = Embedding(source, width, manifold, std=near, padding_idx=PAD)
         self.target_points = Embedding(target, width, manifold, std=near, padding_idx=PAD)
-        self.encoder = GRU(width, hidden, manifold, **how)
-        self.decoder = GRU(width + hidden, hidden, manifold, **how)
+        self.encoder = GRU(width, hidden, manifold, config.layers, batch_first=True, dropout=between)
+        self.decoder = GRU(width + hidden, hidden, manifold, config.layers, batch_first=True, dropout=between)
         self.dropout = Dropout(config.dropout, manifold)
         self.head = Classifier(hidden, target, manifold)
 

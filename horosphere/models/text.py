@@ -11,9 +11,8 @@ from horosphere.models.config import InAnyGeometry
 from horosphere.nn import LSTM, Activation, Classifier, Conv1d, Dropout, Embedding, MaxOverTime, concat
 from horosphere.settings import Decay, Few, Size
 
-HASH = (
-    116_049_371  # fastText's factor: the number of a run of tokens is that of its beginning times this, plus the next
-)
+# fastText's: the number of a run of tokens is the number of its beginning times this, plus the next token
+HASH = 116_049_371
 
 
 def near(width: int) -> float:
@@ -44,7 +43,7 @@ class TextCNN(nn.Module):
 
     def __init__(self, tokens: int, classes: int, config: TextCNNConfig):
         super().__init__()
-        self.manifold = manifold = config.manifold()
+        self.manifold, self.kernels = (manifold := config.manifold()), config.kernels
         self.points = Embedding(tokens, config.width, manifold, std=near(config.width), padding_idx=PAD)
         self.convolutions = nn.ModuleList(
             Conv1d(config.width, config.filters, size, manifold) for size in config.kernels
@@ -54,13 +53,11 @@ class TextCNN(nn.Module):
         self.head = Classifier(config.filters * len(config.kernels), classes, manifold)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        widest = max(c.kernel_size[0] for c in self.convolutions)  # type: ignore[index, union-attr]
-        tokens = nn.functional.pad(tokens, (0, max(0, widest - tokens.shape[1])), value=PAD)
-        x = self.points(tokens).mT
-        found = []
-        for convolution in self.convolutions:
-            windows = lengths - convolution.kernel_size[0] + 1  # type: ignore[index, operator]
-            found.append(self.largest(self.relu(convolution(x)), windows.clamp_min(1)))
+        tokens = nn.functional.pad(tokens, (0, max(0, max(self.kernels) - tokens.shape[1])), value=PAD)
+        x, found = self.points(tokens).mT, []
+        for size, convolution in zip(self.kernels, self.convolutions, strict=True):
+            windows = (lengths - size + 1).clamp_min(1)  # without padding; a short text has one with
+            found.append(self.largest(self.relu(convolution(x)), windows))
         return self.head(self.dropout(concat(found, self.manifold)))
 
 
@@ -78,7 +75,9 @@ class BiRNNConfig(InAnyGeometry):
 
 
 class BiRNN(nn.Module):
-    """The states at the first and at the last token, of both directions, side by side: 4h.   (B, T), (B,) -> (B, classes)
+    """The states at the first and at the last token, of both directions, side by side: 4h, classified.
+
+    (B, T), (B,) -> (B, classes)
 
     >>> model = BiRNN(9, 2, BiRNNConfig(geometry="lorentz", width=4, hidden=3))
     >>> model(torch.tensor([[4, 5, 6], [4, 5, 0]]), torch.tensor([3, 2])).shape
@@ -89,8 +88,8 @@ class BiRNN(nn.Module):
         super().__init__()
         self.manifold = manifold = config.manifold()
         self.points = Embedding(tokens, config.width, manifold, std=near(config.width), padding_idx=PAD)
-        both = {"batch_first": True, "bidirectional": True, "dropout": config.dropout * (config.layers > 1)}
-        self.lstm = LSTM(config.width, config.hidden, manifold, num_layers=config.layers, **both)
+        between = config.dropout * (config.layers > 1)
+        self.lstm = LSTM(config.width, config.hidden, manifold, config.layers, True, between, bidirectional=True)
         self.dropout = Dropout(config.dropout, manifold)
         self.head = Classifier(4 * config.hidden, classes, manifold)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
+from horosphere.data.order import evenly
 from horosphere.data.pairs import SIDES, PairData, PairOptions, open_pairs
 from horosphere.data.vocabulary import (
     BEGIN,
@@ -28,9 +30,11 @@ from horosphere.data.vocabulary import (
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.translation import bleu, exact_match
 from horosphere.files import digest
+from horosphere.models.decode import beam_search, greedy
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
-from horosphere.settings import Count, Size
+from horosphere.settings import Count, Few, Size
+from horosphere.train.distributed import gather
 from horosphere.train.task import Task
 
 AT_ONCE = 256  # pairs that are judged at once
@@ -57,12 +61,15 @@ class TrainedPairs:
     network: nn.Module
     vocabularies: dict[str, Vocabulary]
     length: int  # most tokens that it was trained to read and to write
+    beams: int = 1
 
     @torch.no_grad()
     def translate(self, texts: Sequence[str]) -> list[str]:
+        if not texts:
+            return []
         rows = [[*self.vocabularies["source"].encode(text)[: self.length], END] for text in texts]
-        source = torch.from_numpy(padded(rows, max(map(len, rows), default=1)))
-        written = greedy(cast(Translator, self.network), source, (source != PAD).sum(1), self.length)
+        source = torch.from_numpy(padded(rows, max(map(len, rows))))
+        written = written_by(cast(Translator, self.network), source, (source != PAD).sum(1), self.length, self.beams)
         return [self.vocabularies["target"].decode(row) for row in written]
 
 
@@ -86,6 +93,7 @@ class Pairs(Task[PairData]):
     tokens: Unit = "words"  # what sentences are made of
     least: Count = 1  # times that a token must occur; what is rarer is unknown
     length: Size = 32  # most tokens of a sentence; longer pairs are left out
+    beams: Few = 1  # sentences that are followed at a time when one is written; 1: the likeliest token each time
     eval_rows: Count = 256  # pairs judged while training; at the end all are
     vocabularies: Mapping[str, Vocabulary] | None = field(default=None, repr=False, compare=False)  # of a run
 
@@ -143,7 +151,7 @@ class Pairs(Task[PairData]):
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Every process judges all pairs alike. An unknown token that was expected is never right."""
-        rows = self.opened.valid if last else self.opened.valid[: self.eval_rows]
+        rows = self.opened.valid if last else evenly(self.opened.valid, self.eval_rows)
         sums, written = np.zeros(3), list[list[int]]()
         for part in (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)):
             batch = {name: t.to(self.world.device) for name, t in self._tensors(part, part).items()}
@@ -151,11 +159,14 @@ class Pairs(Task[PairData]):
             right = (logits.argmax(-1) == labels) & (labels != PAD) & (labels != UNKNOWN)
             counts = (token_costs(logits, labels).sum(), right.sum(), (labels != PAD).sum())
             sums += [float(count) for count in counts]
-            # a sharded model is whole after its forward
-            written += greedy(cast(Translator, model), batch["source"], batch["lengths"], self.length)
+            written += self._written(model, batch)
         loss, accuracy = sums[0] / sums[2], sums[1] / sums[2]
         scores = {"loss": loss, "perplexity": float(np.exp(min(loss, 700))), "token_accuracy": accuracy}
         return {**scores, **sentence_scores(written, self._expected(rows))}
+
+    def _written(self, model: nn.Module, batch: dict[str, Tensor]) -> list[list[int]]:
+        gather(model)
+        return written_by(cast(Translator, model), batch["source"], batch["lengths"], self.length, self.beams)
 
     def _expected(self, rows: np.ndarray) -> list[list[int]]:
         """The targets that belong to rows, without begin, end and padding."""
@@ -165,10 +176,9 @@ class Pairs(Task[PairData]):
 
     def sample(self, model: nn.Module) -> str:
         """Pairs that were held out, and what becomes of them."""
-        rows = self.opened.valid[:SHOWN]
+        rows = evenly(self.opened.valid, SHOWN)
         batch = {name: t.to(self.world.device) for name, t in self._tensors(rows, rows).items()}
-        model(batch["source"], batch["lengths"], batch["target"][:, :-1])  # a sharded model is whole after its forward
-        written = greedy(cast(Translator, model), batch["source"], batch["lengths"], self.length)
+        written = self._written(model, batch)
         source, target = (self.opened.vocabularies[side] for side in SIDES)
         read, true = (values[rows].tolist() for values in (self.opened.source, self.opened.target))
         lines = zip(read, written, true, strict=True)
@@ -181,10 +191,10 @@ class Pairs(Task[PairData]):
         numbers = np.array([target.numbers.get(token, UNKNOWN) for token in source.tokens])
         copied = [numbers[row[row != PAD][:-1]].tolist() for row in data.source[held]]
         learned = self._expected(data.train)
-        usual = max(map(tuple, learned), key=[tuple(row) for row in learned].count) if len(learned) < 5000 else ()
-        nearest = [learned[place] for place in nearest_rows(data.source[held], data.source[data.train], len(source))]
-        written = {"the source copied": copied, "the nearest source's target": nearest}
-        written |= {"the most frequent target": [list(usual)] * len(held)} if usual else {}
+        usual = list(Counter(map(tuple, learned)).most_common(1)[0][0])
+        nearest = [learned[place] for place in nearest_rows(data.source[held], data.source[data.train])]
+        written = {"the nearest source's target": nearest, "the source copied": copied}
+        written |= {"the most frequent target": [usual] * len(held)}
         return {name: sentence_scores(rows, self._expected(held)) for name, rows in written.items()}
 
     # -- the network of a run ---------------------------------------------------------------------------------------
@@ -192,13 +202,13 @@ class Pairs(Task[PairData]):
     @classmethod
     def of(cls, run: Run) -> Task[Any]:
         """With the vocabularies of the run: other data are read in them."""
-        return replace(super().of(run), vocabularies=read_vocabularies(run.folder, SIDES))
+        return replace(cast(Pairs, super().of(run)), vocabularies=read_vocabularies(run.folder, SIDES))
 
     def rebuild(self, run: Run) -> nn.Module:
         return self.network_for(read_vocabularies(run.folder, SIDES))
 
     def trained(self, network: nn.Module, run: Run) -> TrainedPairs:
-        return TrainedPairs(network, read_vocabularies(run.folder, SIDES), self.length)
+        return TrainedPairs(network, read_vocabularies(run.folder, SIDES), self.length, self.beams)
 
     # -- for people and studies -------------------------------------------------------------------------------------
 
@@ -222,39 +232,23 @@ def sentence_scores(written: list[list[int]], expected: list[list[int]]) -> dict
     return {"exact": exact_match(written, expected), "bleu": bleu(written, expected)}
 
 
-def greedy(model: Translator, source: Tensor, lengths: Tensor, most: int) -> list[list[int]]:
-    """The likeliest token after each, until the end.   (B, S), (B,) -> B lists of at most `most` tokens"""
+def written_by(model: Translator, source: Tensor, lengths: Tensor, most: int, beams: int) -> list[list[int]]:
+    """What a model writes to sources, without begin and end.   (B, S), (B,) -> B lists of at most `most` tokens"""
+    begin, never = source.new_full((len(source),), BEGIN), (PAD, UNKNOWN, BEGIN)
     state = model.encode(source, lengths)
-    tokens, written = source.new_full((len(source),), BEGIN), []
-    ended = torch.zeros_like(tokens, dtype=torch.bool)
-    for _ in range(most):
-        logits, state = model.step(tokens, state)
-        tokens = logits[:, END:].argmax(-1) + END  # never padding, unknown or begin
-        ended = ended | (tokens == END)
-        tokens = torch.where(ended, END, tokens)
-        written.append(tokens)
-        if bool(ended.all()):
-            break
-    rows = torch.stack(written, 1).tolist()
-    return [row[: row.index(END)] if END in row else row for row in rows]
+    if beams == 1:
+        return greedy(model.step, state, begin, END, most, never)
+    return [found.tokens for found in beam_search(model.step, state, begin, END, most, beams, never=never)]
 
 
-def nearest_rows(rows: np.ndarray, others: np.ndarray, tokens: int) -> np.ndarray:
-    """Which of the others has the most tokens in common with each row, by Jaccard.   (m, S), (n, S) -> (m,)"""
-    mine, theirs = (_bags(part, tokens) for part in (rows, others))
-    size = np.asarray(theirs.sum(1)).ravel()
+def nearest_rows(rows: np.ndarray, others: np.ndarray) -> list[int]:
+    """Which of the others has the most tokens in common with each row, by Jaccard.   (m, S), (n, S) -> m numbers"""
+    bags = [np.unique(row[row != PAD]) for row in others]
+    size, owner = np.array([len(bag) for bag in bags]), np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
+    tokens = np.concatenate(bags)
     nearest = []
-    for bag in mine:
-        common = np.asarray((bag @ theirs.T).todense()).ravel()
-        nearest.append(int((common / (bag.sum() + size - common)).argmax()))
-    return np.array(nearest)
-
-
-def _bags(rows: np.ndarray, tokens: int) -> Any:
-    """Which tokens rows have.   (m, S) -> (m, tokens) sparse"""
-    from scipy.sparse import csr_array
-
-    place, _ = np.nonzero(rows != PAD)
-    bags = csr_array((np.ones(len(place)), (place, rows[rows != PAD])), shape=(len(rows), tokens))
-    bags.data[:] = 1
-    return bags
+    for row in rows:
+        mine = np.unique(row[row != PAD])
+        common = np.bincount(owner[np.isin(tokens, mine)], minlength=len(bags))
+        nearest.append(int((common / (len(mine) + size - common)).argmax()))
+    return nearest

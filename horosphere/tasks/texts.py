@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +15,10 @@ from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.classes import read_classes, write_classes
+from horosphere.data.order import evenly
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
 from horosphere.data.vocabulary import PAD, Unit, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.evaluate.metric import Metric
-from horosphere.extras import require
 from horosphere.files import digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
@@ -37,7 +39,9 @@ class TrainedTexts:
     length: int  # tokens after which a text is cut
 
     @torch.no_grad()
-    def classify(self, texts: list[str]) -> list[str]:
+    def classify(self, texts: Sequence[str]) -> list[str]:
+        if not texts:
+            return []
         rows = [self.vocabulary.encode(text)[: self.length] for text in texts]
         tokens = torch.from_numpy(padded(rows, max(1, *map(len, rows))))
         answers = self.network(tokens, (tokens != PAD).sum(1)).argmax(-1)
@@ -110,7 +114,7 @@ class Texts(Task[TextData]):
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """Every process judges all texts alike."""
-        rows = self.opened.valid if last else self.opened.valid[: self.eval_rows]
+        rows = self.opened.valid if last else evenly(self.opened.valid, self.eval_rows)
         cost = right = 0.0
         for part in (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)):
             batch = {name: t.to(self.world.device) for name, t in self._tensors(part, part).items()}
@@ -120,27 +124,31 @@ class Texts(Task[TextData]):
         return {"loss": cost / len(rows), "accuracy": right / len(rows)}
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """The most frequent class, and logistic regression on tf-idf of tokens and of pairs of neighbours."""
-        require("sklearn")
+        """The most frequent class; where scikit-learn is there, logistic regression on tf-idf of tokens and pairs."""
+        data = self.opened
+        truth = data.labels[data.valid]
+        answers: dict[str, Any] = {"most frequent": np.bincount(data.labels[data.train]).argmax()}
+        if find_spec("sklearn"):
+            answers = {"TF-IDF and logistic regression": self._by_tf_idf(), **answers}
+        return {name: {"accuracy": float((answer == truth).mean())} for name, answer in answers.items()}
+
+    def _by_tf_idf(self) -> np.ndarray:
+        """Answers to the texts that are held out.   -> (m,)"""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
 
         data = self.opened
-        tokens = [split(text, self.tokens) for text in data.texts]
-        learned, held = ([tokens[row] for row in rows] for rows in (data.train, data.valid))
-        truth, true = data.labels[data.train], data.labels[data.valid]
+        learned, held = ([split(data.texts[row], self.tokens) for row in rows] for rows in (data.train, data.valid))
         features = TfidfVectorizer(tokenizer=list, token_pattern=None, lowercase=False, ngram_range=(1, 2))
-        linear = LogisticRegression(max_iter=1000).fit(features.fit_transform(learned), truth)
-        usual = np.bincount(truth).argmax()
-        answers = {"TF-IDF and logistic regression": linear.predict(features.transform(held)), "most frequent": usual}
-        return {name: {"accuracy": float((answer == true).mean())} for name, answer in answers.items()}
+        linear = LogisticRegression(max_iter=1000).fit(features.fit_transform(learned), data.labels[data.train])
+        return cast(np.ndarray, linear.predict(features.transform(held)))
 
     # -- the network of a run ---------------------------------------------------------------------------------------
 
     @classmethod
     def of(cls, run: Run) -> Task[Any]:
         """With what the run knows: other data are read by its vocabulary."""
-        return replace(super().of(run), known=_known(run.folder))
+        return replace(cast(Texts, super().of(run)), known=_known(run.folder))
 
     def rebuild(self, run: Run) -> nn.Module:
         known = _known(run.folder)

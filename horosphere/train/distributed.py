@@ -157,6 +157,13 @@ def _parameters_outside(module: nn.Module, units: set[nn.Module]) -> Iterator[nn
             yield from _parameters_outside(child, units)
 
 
+def gather(model: nn.Module) -> None:
+    """Make a sharded model whole, until `reshard`: for methods beside its forward, which would see shards."""
+    for m in model.modules():
+        if isinstance(m, FSDPModule):
+            m.unshard()
+
+
 def reshard(model: nn.Module) -> None:
     """Give back what a forward without a backward has left gathered: the parameters of a model are its shards again."""
     for m in model.modules():

