@@ -268,7 +268,11 @@ def _last_topics() -> list[str]:
     return [text[len(text) * 9 // 10 :]]
 
 
-BUILT_IN: dict[str, Callable[[], Iterable[str]]] = {"python": _python, "topics": _first_topics, "topics-held-out": _last_topics}
+BUILT_IN: dict[str, Callable[[], Iterable[str]]] = {
+    "python": _python,
+    "topics": _first_topics,
+    "topics-held-out": _last_topics,
+}
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

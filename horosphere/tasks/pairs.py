@@ -153,7 +153,6 @@ class Pairs(Task[PairData]):
         """Every process judges all pairs alike. An unknown token that was expected is never right."""
         rows = self.opened.valid if last else evenly(self.opened.valid, self.eval_rows)
         sums, written = np.zeros(3), list[list[int]]()
-        gather(model)
         for part in (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)):
             batch = {name: t.to(self.world.device) for name, t in self._tensors(part, part).items()}
             logits, labels = model(batch["source"], batch["lengths"], batch["target"][:, :-1]), batch["target"][:, 1:]
@@ -166,6 +165,7 @@ class Pairs(Task[PairData]):
         return {**scores, **sentence_scores(written, self._expected(rows))}
 
     def _written(self, model: nn.Module, batch: dict[str, Tensor]) -> list[list[int]]:
+        gather(model)
         return written_by(cast(Translator, model), batch["source"], batch["lengths"], self.length, self.beams)
 
     def _expected(self, rows: np.ndarray) -> list[list[int]]:
@@ -178,7 +178,6 @@ class Pairs(Task[PairData]):
         """Pairs that were held out, and what becomes of them."""
         rows = evenly(self.opened.valid, SHOWN)
         batch = {name: t.to(self.world.device) for name, t in self._tensors(rows, rows).items()}
-        gather(model)
         written = self._written(model, batch)
         source, target = (self.opened.vocabularies[side] for side in SIDES)
         read, true = (values[rows].tolist() for values in (self.opened.source, self.opened.target))

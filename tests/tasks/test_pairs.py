@@ -1,11 +1,16 @@
 """Translation: a loss over tokens, scores of what is written, and other data in the same words."""
 
+import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from horosphere.data.vocabulary import BEGIN, END, PAD, UNKNOWN
@@ -16,6 +21,9 @@ from horosphere.train.recipe import Recipe
 from horosphere.train.training import evaluate
 from tests.tasks.test_every_task import live
 from tests.tasks.tiny import run_tiny, tiny, write_pairs
+from tests.train.toy_task import lines
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +239,20 @@ def test_bleu_of_the_run_is_that_of_its_words(run, data):
     written = [text.split() for text in trained.translate([source.decode(task.opened.source[row]) for row in held])]
     expected = [target.decode(task.opened.target[row]).split() for row in held]
     assert evaluate(Run.open(run), device="cpu")["bleu"] == pytest.approx(bleu(written, expected), abs=1e-6)
+
+
+@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")
+@pytest.mark.parametrize("kind", ["pairs", "transformed"])
+def test_two_processes_write_what_one_does(data, tmp_path, kind):
+    """A sharded model is made whole to write: its steps are no forward."""
+    run_tiny(tiny(kind, data), tmp_path / "one")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(ROOT / "tests/tasks/two_processes.py"), str(port), data, str(tmp_path / "two"), kind]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, two = ([line for line in lines(tmp_path / name) if "baseline" not in line] for name in ("one", "two"))
+    for a, b in zip(one, two, strict=True):
+        assert b == pytest.approx(a, rel=1e-3)

@@ -386,6 +386,7 @@ def test_two_processes_train_what_one_does(data, tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     command = [sys.executable, str(ROOT / "tests/tasks/two_processes.py"), str(port), data, str(tmp_path / "two")]
+    command += ["pictures", "drop_path=0"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""A worker: `python two_processes.py PORT DATA OUT` trains a tiny classifier in two processes."""
+"""A worker: `python two_processes.py PORT DATA OUT KIND SETTINGS…` trains a tiny task in two processes."""
 
 import os
 import sys
@@ -24,6 +24,7 @@ if __name__ == "__main__":
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": sys.argv[1],
     }
-    run_tiny(tiny("pictures", sys.argv[2], "drop_path=0"), sys.argv[3])
+    _, _, data, out, kind, *settings = sys.argv
+    run_tiny(tiny(kind, data, *settings), out)
     if child:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
