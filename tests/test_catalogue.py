@@ -88,7 +88,8 @@ def test_what_a_model_is_compared_with(name):
 
 def test_a_near_miss_is_answered_with_the_name():
     assert refused(lambda: catalogue.task("langage")).endswith("did you mean language?")
-    assert refused(lambda: catalogue.model("resnet19", "pictures")).endswith("did you mean resnet18 or resnet50?")
+    said = refused(lambda: catalogue.model("resnet19", "pictures"))
+    assert said.endswith("did you mean resnet18 or resnet50 or densenet?")
     assert "bb=swin: there is no such model" in refused(lambda: catalogue.model("swin", "pictures", "bb"))
 
 

@@ -26,6 +26,7 @@ from horosphere.data.graph import read_labels
 from horosphere.data.hyperlex import read_hyperlex
 from horosphere.data.images import open_images, read_picture
 from horosphere.data.read import EXTENSIONS
+from horosphere.data.tables import Schema, open_table
 from horosphere.data.text import documents
 from horosphere.data.tokenizer import load_tokenizer
 from horosphere.data.tokens import TokenFile
@@ -122,6 +123,13 @@ def tables():
     counts = "token,count\na,5\nb,3\nc,1\n"
     read = lambda folder: frequencies(f"counts:{folder / 'c.csv'}", 2, 1.0)  # noqa: E731
     yield "counts", Reader("c.csv", put("c.csv", counts), read)
+    flowers = {"f.csv": 'a,b,"kind"\n1.5,2,x\n-3e1,4,y\n0,1,x\n', "f.tsv": "1\t2\t3\n4\t5\t6\n7\t8\t3\n"}
+    for name, content in flowers.items():
+        read = lambda folder, name=name: open_table(str(folder / name)).labels  # noqa: E731
+        yield f"numbers {name}", Reader(name, put(name, content), read)
+    about = {"columns": ["a", "b"], "target": "kind", "classes": ["x", "y"], "rows": 3}
+    schema = json.dumps({**about, "scaling": [[0.5, 1], [1, 2]], "answers": [[0], [1]]})
+    yield "table.json", Reader("table.json", put("table.json", schema), Schema.read)
     recipe = "task: nodes\nbase: embedding\ndim: 3\nmodel: embedding\nengine: {lr: 1e-3}\nlist: [1, 2]\n"
     yield (
         "recipe",
@@ -171,7 +179,7 @@ def models():
 
     from horosphere.models.adapters import Adaptation, adapt, load_adapter
     from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, read_points, write_points
-    from horosphere.models.pretrained import read_helm
+    from horosphere.models.pretrained import read_language_model
     from horosphere.models.towers import load_towers
     from horosphere.superposition.heads import head
     from tests.models.test_pretrained import encoder, sharded, tiny
@@ -206,10 +214,10 @@ def models():
         sharded(folder)
 
     for name in ("config.json", "generation_config.json", "model.safetensors"):
-        yield f"helm {name}", Reader(name, helm, read_helm)
+        yield f"helm {name}", Reader(name, helm, read_language_model)
         if name != "generation_config.json":
             yield f"head {name}", Reader(name, helm, head)
-    yield "helm index", Reader("model.safetensors.index.json", parts, read_helm)
+    yield "helm index", Reader("model.safetensors.index.json", parts, read_language_model)
     yield "head index", Reader("model.safetensors.index.json", parts, head)
 
     def clip(folder):

@@ -10,16 +10,65 @@ TASKS: tuple[Task, ...] = (
     # -- tables
     Task("tables", "horosphere.tasks.tables:Tables", "answer the rows of a table of numbers", "this table"),
     # -- words
+    Task("words", "horosphere.tasks.words:Words", "points of words, from the words around them", "this text"),
     # -- texts
     Task("texts", "horosphere.tasks.texts:Texts", "classify texts", "these texts"),
     # -- pairs
     Task("pairs", "horosphere.tasks.pairs:Pairs", "translate sentences", "these sentences"),
     # -- masked
+    Task("masked", "horosphere.tasks.masked:Masked", "guess hidden tokens from both sides", "this text"),
     # -- ratings
     Task("ratings", "horosphere.tasks.ratings:RatingsTask", "predict ratings, recommend items", "these ratings"),
 )
 
-CONVNETS: tuple[Model, ...] = ()
+
+def _convnet(name: str, title: str, settings: str, paper: str, **more: Any) -> Model:
+    where = "horosphere.models.convnets"
+    return Model(name, "pictures", f"{where}:{name}", title, "", f"{where}:{settings}", ANY, paper=paper, **more)
+
+
+CONVNETS: tuple[Model, ...] = (
+    _convnet(
+        *("lenet", "LeNet", "LeNetConfig", "LeCun et al. 1998"),
+        notes=("6.05",),
+        parameters=(((1, 10, 28), 61_706),),
+        ablations=("activation", "pool"),
+    ),
+    _convnet(
+        *("alexnet", "AlexNet", "DenseTopConfig", "Krizhevsky et al. 2012"),
+        notes=("6.06",),
+        parameters=(((1, 10, 224), 46_764_746), ((3, 1000, 224), 50_844_008), ((3, 1000, 227), 62_378_344)),
+    ),
+    _convnet(
+        *("vgg11", "VGG-11", "DenseTopConfig", "Simonyan & Zisserman 2015"),
+        notes=("6.07",),
+        oracle="torchvision's vgg11",
+        parameters=(((3, 1000, 224), 132_863_336), ((1, 10, 224), 128_806_154)),
+    ),
+    _convnet(
+        *("nin", "Network in network", "DenseTopConfig", "Lin et al. 2014"),
+        notes=("6.08",),
+        parameters=(((1, 10, 224), 1_992_166), ((3, 10, 224), 2_015_398)),
+    ),
+    _convnet(
+        *("googlenet", "GoogLeNet", "ConvNetConfig", "Szegedy et al. 2015"),
+        notes=("6.09", "6.10"),
+        parameters=(((1, 10, 224), 5_977_530), ((3, 1000, 224), 6_998_552)),
+    ),
+    _convnet(
+        *("resnet18", "ResNet-18", "ResNetConfig", "He et al. 2016"),
+        notes=("7.04", "7.05"),
+        oracle="torchvision's resnet18",
+        parameters=(((3, 1000, 224), 11_689_512),),
+        ablations=("norm",),
+    ),
+    _convnet(
+        *("densenet", "DenseNet", "DenseNetConfig", "Huang et al. 2017"),
+        notes=("7.06", "7.07", "7.08"),
+        parameters=(((1, 10, 224), 758_226),),
+        ablations=("norm",),
+    ),
+)
 
 
 def _table(name: str, build: str, title: str, **more: Any) -> Model:
@@ -57,7 +106,7 @@ TABLES: tuple[Model, ...] = (
         "linear:SVM",
         "Support vector machine",
         settings="horosphere.models.linear:SVMConfig",
-        paper="Cho et al. 2019",
+        paper="Cortes & Vapnik 1995",
         oracle='scikit-learn\'s LinearSVC(loss="hinge")',
         notes=("15.01",),
     ),
@@ -100,9 +149,84 @@ TABLES: tuple[Model, ...] = (
     ),
 )
 
-RECURRENT: tuple[Model, ...] = ()
 
-WORDS: tuple[Model, ...] = ()
+def _recurrent(cell: str, title: str, paper: str, notes: tuple[str, ...]) -> Model:
+    return Model(
+        f"{cell}-lm",
+        "language",
+        "horosphere.models.recurrent:RecurrentForCausalLM",
+        title,
+        configure="horosphere.models.recurrent:recurrent_config",
+        settings="horosphere.models.recurrent:RecurrentConfig",
+        geometries=ANY,
+        paper=paper,
+        oracle=f"torch.nn.{cell.upper()}",
+        notes=notes,
+    )
+
+
+RECURRENT: tuple[Model, ...] = (
+    _recurrent("rnn", "RNN language model", "Elman 1990", ("8.09", "8.10", "8.13", "8.14")),
+    _recurrent("gru", "GRU language model", "Cho et al. 2014; curved: Ganea et al. 2018", ("8.11",)),
+    _recurrent("lstm", "LSTM language model", "Hochreiter & Schmidhuber 1997", ("8.12",)),
+    Model(
+        "fflm",
+        "language",
+        "horosphere.models.recurrent:WindowForCausalLM",
+        "Feed-forward language model",
+        settings="horosphere.models.recurrent:WindowConfig",
+        geometries=ANY,
+        paper="Bengio et al. 2003",
+        oracle="the trigram, which it must beat",
+        notes=("11.12",),
+    ),
+)
+
+WORDS: tuple[Model, ...] = (
+    Model(
+        "skip-gram",
+        task="words",
+        build="horosphere.models.words:SkipGram",
+        title="word2vec, skip-gram",
+        settings="horosphere.models.words:SkipGramConfig",
+        geometries=ANY,
+        paper="Mikolov+ 2013",
+        oracle="gensim",
+        notes=("11.03", "11.06", "11.08", "11.09", "11.10", "11.11", "11.16", "11.17"),
+    ),
+    Model(
+        "cbow",
+        task="words",
+        build="horosphere.models.words:CBOW",
+        title="word2vec, continuous bag of words",
+        settings="horosphere.models.words:SkipGramConfig",
+        geometries=ANY,
+        paper="Mikolov+ 2013",
+        oracle="gensim",
+        notes=("11.07",),
+    ),
+    Model(
+        "fasttext",
+        task="words",
+        build="horosphere.models.words:FastText",
+        title="fastText",
+        settings="horosphere.models.words:FastTextConfig",
+        geometries=ANY,
+        paper="Bojanowski+ 2017",
+        oracle="gensim",
+        notes=("11.13",),
+    ),
+    Model(
+        "glove",
+        task="words",
+        build="horosphere.models.words:GloVe",
+        title="GloVe",
+        settings="horosphere.models.words:GloVeConfig",
+        geometries=ANY,
+        paper="Pennington+ 2014",
+        notes=("11.04", "11.14", "11.15"),
+    ),
+)
 
 TEXTS: tuple[Model, ...] = (
     Model(
@@ -168,13 +292,25 @@ PAIRS: tuple[Model, ...] = (
         title="Transformer",
         settings="horosphere.models.transformer:TransformerConfig",
         geometries=BOTH,
-        paper="Vaswani+ 2017",
+        paper="Vaswani et al. 2017",
         oracle="nn.Transformer",
         notes=("11.18", "11.19", "11.20", "11.21", "11.22", "11.23", "11.24", "11.25"),
     ),
 )
 
-MASKED: tuple[Model, ...] = ()
+MASKED: tuple[Model, ...] = (
+    Model(
+        "bert-tiny",
+        task="masked",
+        build="horosphere.models.bert:Bert",
+        title="BERT-Tiny",
+        settings="horosphere.models.bert:BertConfig",
+        geometries=BOTH,
+        paper="Devlin et al. 2019",
+        oracle="transformers' BertForPreTraining",
+        notes=("11.26", "11.27", "11.28", "11.29"),
+    ),
+)
 
 RATINGS: tuple[Model, ...] = (
     Model(

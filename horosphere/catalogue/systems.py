@@ -102,7 +102,6 @@ MODELS = (
         paper="Kwon et al. 2024",
         asked="tree.levels=4, …: around any model",
     ),
-    _torchvision("resnet18", "ResNet-18", "He et al. 2016"),
     _torchvision("resnet50", "ResNet-50", "He et al. 2016"),
     _torchvision("swin_t", "Swin-T", "Liu et al. 2021"),
     _torchvision("convnext_tiny", "ConvNeXt-T", "Liu et al. 2022"),

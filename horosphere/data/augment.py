@@ -21,6 +21,7 @@ from horosphere.settings import Amount, Range, Share
 
 Channels = tuple[float, float, float]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every pretrained network expects
+LUMA = (0.299, 0.587, 0.114)  # what red, green and blue add to the grey that people see
 
 # top, left, height, width in pixels; a box may reach beyond the picture, where all is black
 Box = tuple[float, float, float, float]
@@ -138,10 +139,12 @@ class Draws:
         return Draws(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
-def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how: Augmentation) -> tuple[Tensor, Tensor]:
+def augment(
+    images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how: Augmentation, channels: int = 3
+) -> tuple[Tensor, Tensor]:
     """Pictures as a training sees them, and the shares of the K classes in each.
 
-    (B, 3, H, W) uint8, (B,) -> (B, 3, H, W) float32, (B, K)
+    (B, 3, H, W) uint8, (B,) -> (B, channels, H, W) float32, (B, K)
 
     >>> how = Augmentation(randaugment=0)  # the rest needs no torchvision
     >>> images, labels = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), np.array([0, 2])
@@ -156,7 +159,7 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
         )
     if how.randaugment:
         images = rand_augment(images, draws.operations, how.randaugment)
-    x = normalise(images)
+    x = normalise(in_channels(images, channels))
     if how.erase:
         x = x.masked_fill(_rectangles(_erased(draws.erase, how.erase, *x.shape[-2:]), x), 0.0)  # 0 is the mean colour
     targets = torch.full((len(labels), classes), how.smoothing / classes, device=device)
@@ -166,13 +169,28 @@ def augment(images: Tensor, labels: np.ndarray, classes: int, draws: Draws, how:
     return mix(x, targets, draws, how) if how.mixes else (x, targets)
 
 
+def in_channels(images: Tensor, channels: int) -> Tensor:
+    """In colour as they are, or grey: their luma (ITU-R 601).   (B, 3, H, W) uint8 -> (B, channels, H, W) uint8
+
+    >>> in_channels(torch.tensor([200, 100, 0], dtype=torch.uint8).view(1, 3, 1, 1), 1).item()
+    118
+    """
+    if channels == images.shape[1]:
+        return images
+    return (images.float() * _constant(LUMA, images.device)).sum(1, keepdim=True).round().to(torch.uint8)
+
+
 def normalise(images: Tensor, mean: Channels = MEAN, std: Channels = STD) -> Tensor:
-    """(x/255 - mean)/std by channel, by default ImageNet's.   (B, 3, H, W) uint8 -> float32
+    """(x/255 - mean)/std by channel, by default ImageNet's; of grey pictures by the mean of its channels.
+
+    (B, 3 or 1, H, W) uint8 -> float32
 
     >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
     >>> normalise(white).flatten()
     tensor([2.2489, 2.4286, 2.6400])
     """
+    if images.shape[1] == 1:
+        return (images.float() / 255 - sum(mean) / 3) / (sum(std) / 3)
     return (images.float() / 255 - _constant(mean, images.device)) / _constant(std, images.device)
 
 

@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 
@@ -114,6 +115,11 @@ def words_of(text: str) -> list[str]:
     ['the', 'cat', 's', 'lives']
     """
     return _WORD.findall(text.lower())
+
+
+def are_bundled() -> bool:
+    """Whether gensim, and the texts and judgements in it, is there."""
+    return find_spec("gensim") is not None
 
 
 def _bundled(name: str) -> Path:

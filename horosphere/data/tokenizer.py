@@ -1,4 +1,4 @@
-"""Tokenizers: byte-level BPE, trained on a corpus or loaded from a folder."""
+"""Tokenizers: byte-level BPE, trained on a corpus or loaded from a folder; or a token for each character."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from horosphere.extras import require
 from horosphere.foreign import Unreadable, read_json, require_regular
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 END = "<|endoftext|>"  # id 0: begins every document, and so ends the one before; also pads
+CHARACTERS = "characters"  # how a token for each is asked for
+UNKNOWN = "<|unknown|>"  # a character that the corpus has not
 SMALLEST = 257  # the 256 bytes, and END
 FILES = ("tokenizer.json", "tokenizer_config.json")  # what save_pretrained writes
 PROBE = "a word, and ☃"  # some fail only when they read what they do not know
@@ -45,7 +48,6 @@ def train_tokenizer(
         )
     require("language")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
@@ -58,6 +60,35 @@ def train_tokenizer(
         vocab_size=vocab_size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(_counted(texts, progress), trainer)
+    return _fast(tokenizer)
+
+
+def character_tokenizer(
+    texts: Iterable[str], progress: Callable[[int, str], None] | None = None
+) -> PreTrainedTokenizerFast:
+    """A token for each character of the texts, in the order of Unicode, after END and one for all other characters.
+
+    >>> tokenizer = character_tokenizer(["the cat", "a hat"])
+    >>> tokenizer.encode("a cat"), tokenizer.decode(tokenizer.encode("a cat")), len(tokenizer)
+    ([3, 2, 4, 3, 7], 'a cat', 8)
+    """
+    known = sorted(set().union(*_counted(texts, progress)))
+    if not known:
+        raise UserError("there is no character to make a tokenizer of: give a text")
+    require("language")
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    numbers = {token: number for number, token in enumerate((END, UNKNOWN, *known))}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([END, UNKNOWN])
+    return _fast(tokenizer, unk_token=UNKNOWN)
+
+
+def _fast(tokenizer: Tokenizer, **more: str) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=END,
@@ -65,6 +96,7 @@ def train_tokenizer(
         pad_token=END,
         model_max_length=UNLIMITED,
         clean_up_tokenization_spaces=False,
+        **more,
     )
 
 

@@ -20,7 +20,14 @@ from torch import Tensor
 
 from horosphere.cache import made_once
 from horosphere.data.text import cut, documents, fingerprint
-from horosphere.data.tokenizer import FILES, load_tokenizer, token_numbers, train_tokenizer
+from horosphere.data.tokenizer import (
+    CHARACTERS,
+    FILES,
+    character_tokenizer,
+    load_tokenizer,
+    token_numbers,
+    train_tokenizer,
+)
 from horosphere.errors import UserError, one_line
 from horosphere.files import new_folder
 from horosphere.foreign import Unreadable, map_numbers, read_bytes, read_json
@@ -310,7 +317,7 @@ def prepare(
 ) -> Corpus:
     """The tokens of a source, made at the first call and found in the cache at the next.
 
-    tokenizer: a folder, or None to train one of vocab_size on the training text.
+    tokenizer: a folder; None to train one of vocab_size on the training text; "characters" for one of its characters.
     valid: a source of its own, or None to hold out every 50th document. Where there are fewer than 50, the end of the
     last one is held out, a 50th of the text. Of processes that want the same corpus one prepares it, the others wait.
 
@@ -320,9 +327,10 @@ def prepare(
     ...     corpus.train.text_bytes, corpus.valid.text_bytes
     (1960, 39)
     """
-    chosen = load_tokenizer(tokenizer) if tokenizer else None
-    files = [read_bytes(Path(tokenizer, name)) for name in FILES] if tokenizer else []
-    asked = [hashlib.sha256(content).hexdigest() for content in files] or vocab_size
+    given = None if tokenizer == CHARACTERS else tokenizer
+    chosen = load_tokenizer(given) if given else None
+    files = [read_bytes(Path(given, name)) for name in FILES] if given else []
+    asked = [hashlib.sha256(content).hexdigest() for content in files] or (tokenizer or vocab_size)
 
     def known_by() -> str:
         memo = Path(cache) / DIGESTS
@@ -336,7 +344,10 @@ def prepare(
         used = chosen
         if used is None:
             texts = (text for part, text in _parts(source, valid, field) if part == "train")
-            used = train_tokenizer(_sample(texts), vocab_size, progress)
+            if tokenizer == CHARACTERS:
+                used = character_tokenizer(texts, progress)
+            else:
+                used = train_tokenizer(_sample(texts), vocab_size, progress)
             used.save_pretrained(folder / "tokenizer")
         writers = {"train": _Writer(folder / "train", used, progress), "valid": _Writer(folder / "valid", used)}
         for part, text in _parts(source, valid, field):

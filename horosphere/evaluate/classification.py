@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.data.augment import Augmentation, normalise, on_device
+from horosphere.data.augment import Augmentation, in_channels, normalise, on_device
 from horosphere.data.classes import ClassTree
 from horosphere.data.images import ImageData, Later
 from horosphere.data.read_ahead import ahead
@@ -107,7 +107,7 @@ class Judged:
 
 @torch.no_grad()
 def judge_pictures(
-    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: Shared
+    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: Shared, channels: int = 3
 ) -> tuple[dict[str, float], Tensor]:
     """How well a model in eval mode knows the pictures held out: loss, top1, top5; on a tree coarse and tree_error.
 
@@ -132,7 +132,7 @@ def judge_pictures(
         truth = on_device(torch.from_numpy(held.labels[place % len(held)]), world.device)
         counted = on_device(torch.from_numpy(place < len(held)), world.device)
         with eager():  # to compile every block once more takes longer than to do without
-            logits = model(laid_out(normalise(images))).float()
+            logits = model(laid_out(normalise(in_channels(images, channels)))).float()
         judged.add(logits, truth, counted)
         if count:
             answers.index_add_(0, truth[counted], F.pad(logits, (0, 1), value=1.0).double()[counted])

@@ -60,11 +60,22 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (q,) = ctx.saved_tensors
-        small = q < 0.01  # the first term left out of the series is under 1e-17 there
-        big = torch.where(small, 0.5, q)  # the unused branch must not feed NaN into a second derivative
-        series = _polynomial(q, [k * a for k, a in enumerate(ctx.series())][1:])
-        slope = grad * (ctx.slope(big) - ctx.value(big)) / (2 * big)  # in this order: without grad it vanishes far out
-        return torch.where(small, grad * series, slope), None, None, None
+        return _slope(q, grad, ctx.value, ctx.slope, ctx.series), None, None, None
+
+
+def _slope(
+    q: Tensor,
+    grad: Tensor,
+    value: Callable[[Tensor], Tensor],
+    slope: Callable[[Tensor], Tensor],
+    series: Callable[[], list[float]],
+) -> Tensor:
+    """grad times the slope of f(√q)/√q"""
+    small = q < 0.01  # the first term left out of the series is under 1e-17 there
+    big = torch.where(small, 0.5, q)  # the unused branch must not feed NaN into a second derivative
+    near = _polynomial(q, [k * a for k, a in enumerate(series())][1:])
+    far = grad * (slope(big) - value(big)) / (2 * big)  # in this order: without grad it vanishes far out
+    return torch.where(small, grad * near, far)
 
 
 def _root(q: Tensor) -> Tensor:
@@ -91,15 +102,41 @@ def _atanhc(q: Tensor) -> Tensor:
     return (2 * t / (1 - t)).log1p() / (2 * t)
 
 
+def _cosh(q: Tensor) -> Tensor:
+    return q.sqrt().cosh()
+
+
+def _inverse_root(q: Tensor) -> Tensor:
+    return (1 + q).rsqrt()
+
+
+def plain_sinhc(q: Tensor) -> Tensor:
+    """sinh(√q)/√q, for use inside autograd functions; `plain_sinhc_slope` is grad times its slope."""
+    return _sinhc(q)
+
+
+def plain_sinhc_slope(q: Tensor, grad: Tensor) -> Tensor:
+    return _slope(q, grad, _sinhc, _cosh, _sinhc_series)
+
+
+def plain_asinhc(q: Tensor) -> Tensor:
+    """asinh(√q)/√q, for use inside autograd functions; `plain_asinhc_slope` is grad times its slope."""
+    return _asinhc(q)
+
+
+def plain_asinhc_slope(q: Tensor, grad: Tensor) -> Tensor:
+    return _slope(q, grad, _asinhc, _inverse_root, _asinhc_series)
+
+
 def sinhc(q: Tensor) -> Tensor:
     """sinh(√q)/√q"""
-    out: Tensor = _Smooth.apply(q, _sinhc, lambda q: q.sqrt().cosh(), _sinhc_series)
+    out: Tensor = _Smooth.apply(q, _sinhc, _cosh, _sinhc_series)
     return out
 
 
 def asinhc(q: Tensor) -> Tensor:
     """asinh(√q)/√q"""
-    out: Tensor = _Smooth.apply(q, _asinhc, lambda q: (1 + q).rsqrt(), _asinhc_series)
+    out: Tensor = _Smooth.apply(q, _asinhc, _inverse_root, _asinhc_series)
     return out
 
 

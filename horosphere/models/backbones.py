@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
 from horosphere.extras import require
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.models.convnets import CONVNETS, SMALL, Shape, convnet
 from horosphere.models.hcformer import HCFormer, hcformer_config
 
 HCFORMER = "hcformer"  # what names of models/hcformer.py's begin with
-SMALL = 64  # pixels
+FLAT = Euclidean()  # what models without a manifold live in
 LEVELS = 4  # resolutions of a pyramid, the coarsest ones
 
 
@@ -155,7 +157,7 @@ class TorchvisionViT(nn.Module):
 def create_backbone(
     name: str, num_classes: int, pretrained: bool = False, any_size: bool = False, **changes: Any
 ) -> nn.Module:
-    """The model of this name: "timm:…", "torchvision:…" or "hcformer-…", the last with changes of its configuration.
+    """The model of this name: "timm:…", "torchvision:…"; "hcformer-…" or a classic, with changes of its configuration.
 
     Nothing is fetched unless `pretrained`. any_size: transformers of timm that can take pictures of any size do so.
 
@@ -168,6 +170,8 @@ def create_backbone(
         if pretrained:
             raise UserError(f"{name} has no published weights: leave out pretrained")
         return HCFormer(hcformer_config(name, num_classes=num_classes, **changes))
+    if name in CONVNETS and not pretrained:
+        return convnet(name, Shape(classes=num_classes), changes)
     if changes:
         raise UserError(f"{min(changes)}={changes[min(changes)]}: a setting of {HCFORMER}; {name} has none of its own")
     try:
@@ -183,14 +187,20 @@ def create_backbone(
     raise UserError(f'backbone "{name}": say whose it is, as in timm:resnet50, torchvision:resnet50 or hcformer-nano')
 
 
-def classifier(name: str, classes: int, size: int, changes: dict[str, Any], pretrained: bool = False) -> nn.Module:
-    """A network for pictures of size x size.   (B, 3, size, size) -> (B, classes)
+def classifier(
+    name: str, classes: int, size: int, changes: dict[str, Any], pretrained: bool = False, channels: int = 3
+) -> nn.Module:
+    """A network for pictures of size x size.   (B, channels, size, size) -> (B, classes)
 
     Networks of torchvision, without its name before theirs, are for small pictures too: up to SMALL pixels they begin
     with a 3x3 convolution of stride 1, ResNets without pooling, as is usual there.
     """
+    if name in CONVNETS:
+        return convnet(name, Shape(channels, classes, size), changes)
     if name.startswith(HCFORMER):
-        return create_backbone(name, classes, pretrained, **{**changes, "image_size": size})
+        return create_backbone(name, classes, pretrained, **{**changes, "image_size": size, "in_channels": channels})
+    if channels != 3:
+        raise UserError(f"channels={channels}: {name} takes pictures in colour; leave it out, or use another model")
     network: Any = create_backbone(name, classes, pretrained, any_size=True, **changes)
     if ":" in name:
         _try(network, name, size)
@@ -302,7 +312,11 @@ def adapt(model: nn.Module) -> tuple[Any, nn.Linear | None]:
         backbone, classifier = TimmBackbone(model), model.get_classifier()  # type: ignore[operator]
         model.reset_classifier(0)  # type: ignore[operator]
         return backbone, classifier if isinstance(classifier, nn.Linear) else None
-    parts = dict(model.named_children())
+    if not getattr(model, "manifold", FLAT).flat:
+        raise UserError(
+            f"{type(model).__name__} on {model.manifold}: a backbone gives flat maps; use geometry=euclidean"
+        )
+    parts = {name: part for name, part in model.named_children() if not isinstance(part, Manifold)}
     if hasattr(model, "class_token") and "heads" in parts:
         *_, last = parts["heads"].children()
         model.heads = nn.Identity()
@@ -318,7 +332,7 @@ def _pooled(parts: dict[str, nn.Module]) -> tuple[PooledBackbone, nn.Linear]:
     """torchvision's convolutional nets and Swin: a trunk up to `avgpool`, then layers that end in the classifier."""
     pool = list(parts).index("avgpool")
     trunk, after = list(parts.values())[:pool], nn.Sequential(*list(parts.values())[pool + 1 :])
-    layers = [layer for layer in after.modules() if not isinstance(layer, nn.Sequential)]
+    layers = [layer for layer in after.modules() if not isinstance(layer, (nn.Sequential, Manifold))]
     linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
     if not linears or layers[-1] is not linears[-1]:
         raise UserError(f"a backbone whose classifier does not end in a linear layer: {WRAP}")
@@ -341,8 +355,16 @@ def for_cuda(network: nn.Module, device: torch.device, processes: int) -> nn.Mod
     if device.type != "cuda":
         return network
     if processes > 1:
-        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        return with_common_norms(network)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def with_common_norms(network: nn.Module) -> nn.Module:
+    """BatchNorm over all processes, in place. Those on a curved manifold add up their sums themselves."""
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not getattr(module, "sums_processes", False):
+            network.set_submodule(name, nn.SyncBatchNorm.convert_sync_batchnorm(module))
     return network

@@ -1,4 +1,4 @@
-"""BERT (Devlin+ 2019): an encoder that fills in hidden tokens, and says whether the second text follows the first.
+"""BERT (Devlin et al. 2019): an encoder that fills in hidden tokens, and says whether one text follows the other.
 
 In flat space it is transformers' BertForPreTraining. On the hyperboloid tokens are points, attention is by distance,
 its values are centroids, and logits are distances to hyperplanes.
@@ -6,13 +6,24 @@ its values are centroids, and logits are distances to hyperplanes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
 from horosphere.models.config import FlatOrHyperboloid, require_heads
-from horosphere.nn import Classifier, Embedding, EncoderLayer, Linear, hyperplane_logits, visible
+from horosphere.nn import (
+    Activation,
+    Classifier,
+    Dropout,
+    Embedding,
+    EncoderLayer,
+    LayerNorm,
+    Linear,
+    hyperplane_logits,
+    visible,
+)
 from horosphere.settings import Decay, Few, Size
 
 EPS, STD = 1e-12, 0.02  # of every norm, and of the tables at first
@@ -20,11 +31,13 @@ EPS, STD = 1e-12, 0.02  # of every norm, and of the tables at first
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(FlatOrHyperboloid):
-    """By itself BERT-Tiny (Turc+ 2019). The base model has width 768, 12 heads, 12 layers, inner 3072, positions 512.
+    """By itself BERT-Tiny (Turc et al. 2019). BERT-Base: width 768, 12 heads, 12 layers, inner 3072, positions 512.
 
     >>> BertConfig(geometry="lorentz").manifold()
     Lorentz(c=1)
     """
+
+    no_settings: ClassVar[frozenset[str]] = frozenset({"positions"})  # of the data
 
     width: Size = 128  # of a token
     heads: Few = 2
@@ -59,14 +72,14 @@ class Bert(nn.Module):
         self.tokens = Embedding(vocabulary, width, m, std=STD)
         self.segments = Embedding(2, width, m, std=STD)
         self.positions = Embedding(config.positions, width, m, std=STD)
-        self.norm = nn.LayerNorm(width, EPS)
-        self.dropout = nn.Dropout(config.dropout)
+        self.norm = LayerNorm(width, m, EPS)
+        self.dropout = Dropout(config.dropout, m)
         self.layers = nn.ModuleList(  # type: ignore[assignment]
             EncoderLayer(width, config.heads, config.inner, m, config.dropout, "gelu", EPS)
             for _ in range(config.layers)
         )
         self.filler = Filler(vocabulary, width, m)
-        self.pooler = Linear(width, width, m)
+        self.pooler = nn.Sequential(Linear(width, width, m), Activation("tanh", m))
         self.follows = Classifier(width, 2, m)
 
     def forward(self, tokens: Tensor, segments: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +91,7 @@ class Bert(nn.Module):
         """(B, T), (B, T), (B,) -> (B, T, width)"""
         order, seen = torch.arange(tokens.shape[1], device=tokens.device), visible(lengths, tokens.shape[1])
         parts = (self.tokens(tokens), self.segments(segments), self.positions(order))
-        u, v, w = (self.manifold.ambient(part)[0] for part in parts)
+        u, v, w = map(self.manifold.free, parts)
         x = self.dropout(self.norm(self.manifold.point(u + v + w)))
         for layer in self.layers:
             x = layer(x, seen)
@@ -86,7 +99,7 @@ class Bert(nn.Module):
 
     def row(self, x: Tensor) -> Tensor:
         """What stands for a row.   (B, T, width) -> (B, width)"""
-        return self.pooler(x[:, 0]).tanh()
+        return self.pooler(x[:, 0])
 
     def blocks(self) -> list[nn.Module]:
         """What is compiled and sharded one by one."""
@@ -103,8 +116,8 @@ class Filler(nn.Module):
         super().__init__()
         self.manifold = manifold
         self.linear = Linear(width, width, manifold)
-        self.activation = nn.GELU()
-        self.norm = nn.LayerNorm(width, EPS)
+        self.activation = Activation("gelu", manifold)
+        self.norm = LayerNorm(width, manifold, EPS)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def reset_parameters(self) -> None:
@@ -112,4 +125,4 @@ class Filler(nn.Module):
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = self.norm(self.activation(self.linear(x)))
-        return hyperplane_logits(x, self.manifold.ambient(table)[0], self.bias, self.manifold)
+        return hyperplane_logits(x, self.manifold.free(table), self.bias, self.manifold)

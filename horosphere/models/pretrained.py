@@ -1,8 +1,9 @@
-"""Folders of models as Hugging Face's library writes them: HELM, and what every such folder must be to be opened."""
+"""Folders of models as Hugging Face's library writes them: ours, and what every such folder must be to be opened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +26,7 @@ from horosphere.settings import convert, settings_of
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from horosphere.models.helm import HelmConfig, HelmForCausalLM
+    from transformers import PretrainedConfig
 
 CONFIG = "config.json"  # written last: where it is, all files are
 ADAPTER = "adapter_config.json"
@@ -137,25 +137,32 @@ def _read(fetch: Fetch, name: str) -> dict[str, Any]:
     return content
 
 
-# -- HELM -------------------------------------------------------------------------------------------------------------
+# -- our language models ----------------------------------------------------------------------------------------------
+
+# model_type: where its configuration and its model are
+LANGUAGE_MODELS = {
+    "helm": ("horosphere.models.helm", "HelmConfig", "HelmForCausalLM"),
+    "horosphere-recurrent": ("horosphere.models.recurrent", "RecurrentConfig", "RecurrentForCausalLM"),
+    "horosphere-window": ("horosphere.models.recurrent", "WindowConfig", "WindowForCausalLM"),
+}
 
 
-def read_helm(folder: Path) -> HelmForCausalLM:
+def read_language_model(folder: Path) -> Any:
     """The model in a folder, safetensors only; whatever is wrong with it in one line."""
     from transformers import GenerationConfig
-
-    from horosphere.models.helm import HelmConfig, HelmForCausalLM
 
     try:
         files = files_in(folder)
         kind = _read(files, CONFIG).get("model_type")
-        if kind != HelmConfig.model_type:
-            how = f"this reads {HelmConfig.model_type} only, load it with transformers"
+        if not isinstance(kind, str) or kind not in LANGUAGE_MODELS:
+            how = f"this reads {', '.join(LANGUAGE_MODELS)} only, load it with transformers"
             raise UserError(f"{folder}: a model of type {one_line(kind)}; {how}")
-        made = _helm_config(require_plain(files, kind, lambda config: HelmForCausalLM(_helm_config(config))))
+        module, config_name, model_name = LANGUAGE_MODELS[kind]
+        config_class, model_class = (getattr(import_module(module), name) for name in (config_name, model_name))
+        made = _typed(config_class, require_plain(files, kind, lambda c: model_class(_typed(config_class, c))))
         _require_no_other_generation(files, made)
         with hushed():
-            model, problems = HelmForCausalLM.from_pretrained(
+            model, problems = model_class.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, output_loading_info=True
             )
     except UserError:
@@ -165,39 +172,36 @@ def read_helm(folder: Path) -> HelmForCausalLM:
     for what, names in problems.items():
         if names:
             raise _damaged(folder, f"{what.replace('_', ' ')}: {min(map(str, names))}")
-    assert isinstance(model, HelmForCausalLM)
     model.generation_config = GenerationConfig.from_model_config(made)
     return model
 
 
-def _helm_config(config: dict[str, Any]) -> HelmConfig:
-    """With every setting of its type: transformers takes what comes."""
+def _typed(made_by: type[PretrainedConfig], config: dict[str, Any]) -> PretrainedConfig:
+    """A configuration with every setting of its type: transformers takes what comes."""
     from transformers import GenerationConfig
 
-    from horosphere.models.helm import HelmConfig
-
-    known = {name: kind for name, (kind, _) in settings_of(HelmConfig).items()}
+    known = {name: kind for name, (kind, _) in settings_of(made_by).items()}
     known["max_position_embeddings"] = known["vocab_size"]
     try:
         for name in known.keys() & config.keys():
             typed = convert(config[name], known[name], name)
             if isinstance(config[name], str) and not isinstance(typed, str):
                 raise Unreadable(f"{name} is the text {shown(config[name])}")
-        made = HelmConfig.from_dict(config)
+        made = made_by.from_dict(config)
     except UserError as error:
         raise Unreadable(one_line(error)) from error
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         ids = config.get(name)
         for number in ids if isinstance(ids, list) else [] if ids is None else [ids]:
-            size = config.get("vocab_size", HelmConfig.vocab_size)
+            size = config.get("vocab_size", made_by.vocab_size)
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < size:
                 raise Unreadable(f"{name} is {shown(ids)}, and there are {size:,} tokens")
-    if odd := sorted(GenerationConfig().to_dict().keys() & config.keys() - vars(HelmConfig()).keys() - NOTES):
+    if odd := sorted(GenerationConfig().to_dict().keys() & config.keys() - vars(made_by()).keys() - NOTES):
         raise Unreadable(f"{CONFIG} sets {odd[0]}, which belongs to generation; remove it")
     return made
 
 
-def _require_no_other_generation(files: Fetch, made: HelmConfig) -> None:
+def _require_no_other_generation(files: Fetch, made: PretrainedConfig) -> None:
     """generation_config.json says what config.json says, as `save_pretrained` writes it, or nothing."""
     from transformers import GenerationConfig
 

@@ -18,7 +18,18 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean
 from horosphere.models.config import InAnyGeometry
-from horosphere.nn import Classifier, Embedding, Linear, bpr, hinge, hyperplane_logits, hyperplane_scores
+from horosphere.nn import (
+    Activation,
+    Classifier,
+    Dropout,
+    Embedding,
+    Linear,
+    bpr,
+    concat,
+    hinge,
+    hyperplane_logits,
+    hyperplane_scores,
+)
 from horosphere.settings import Amount, Decay, Positive, Size
 
 START = 0.1  # std of tables at the start
@@ -33,7 +44,7 @@ class FactorsConfig(InAnyGeometry):
 
     dim: Size = 20  # of the factors
     score: Literal["hyperplane", "distance"] = "hyperplane"  # in flat space p·q, or -|p - q|²
-    penalty: Amount = 0.02  # λ of λ(|p|² + |q|² + b²), for every rating; of points, their distance from the origin
+    penalty: Amount = 0.1  # λ of λ(|p|² + |q|² + b²), for every rating; of points, their distance from the origin
 
 
 class MatrixFactorisation(nn.Module):
@@ -106,6 +117,7 @@ class RankingConfig(FactorsConfig):
 
     loss: Literal["bpr", "hinge", "bce"] = "bpr"  # bpr -log σ(ŷ_i - ŷ_j); hinge max(margin - ŷ_i + ŷ_j, 0); bce of each
     margin: Positive = 1.0  # of hinge
+    penalty: Amount = 0.01  # λ of λ(|p|² + |q|² + b²), of all items of a row; of points, their distance from the origin
 
 
 def ranking_loss(scores: Tensor, kind: str, margin: float = 1.0) -> Tensor:
@@ -148,7 +160,7 @@ class NeuMFConfig(InAnyGeometry):
     dropout: Decay = 0.0  # of what the perceptron reads
     loss: Literal["bpr", "hinge", "bce"] = "bce"  # bce is the paper's
     margin: Positive = 1.0  # of hinge
-    penalty: Amount = 0.0  # λ of λ(|p|² + |q|²) of the tables; of points, their distance from the origin
+    penalty: Amount = 0.001  # λ of λ(|p|² + |q|²) of the tables; of points, their distance from the origin
 
 
 class NeuMF(nn.Module):
@@ -174,8 +186,8 @@ class NeuMF(nn.Module):
         self.user, self.item = table(users), table(items)
         self.user_mlp, self.item_mlp = table(users), table(items)
         widths = [2 * config.dim, *config.hidden]
-        self.layers = nn.ModuleList(Linear(a, b, self.manifold) for a, b in pairwise(widths))
-        self.dropout = nn.Dropout(config.dropout)
+        layers = [(Linear(a, b, self.manifold), Activation("relu", self.manifold)) for a, b in pairwise(widths)]
+        self.mlp = nn.Sequential(Dropout(config.dropout, self.manifold), *(part for pair in layers for part in pair))
         self.h = nn.Linear(config.dim + widths[-1], 1)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
@@ -189,11 +201,8 @@ class NeuMF(nn.Module):
         """(B, d) of users; (B, K, d) of items, or (1, K, d) for all users."""
         lower = self.manifold.lower
         product = lower(user).unsqueeze(1) * lower(item)
-        free = [self.manifold.ambient(x)[0] for x in (user_mlp.unsqueeze(1), item_mlp)]
-        joined = torch.cat([x.expand(*product.shape[:-1], -1) for x in free], -1)
-        x = self.manifold.point(self.dropout(joined))
-        for layer in self.layers:
-            x = self.manifold.point(F.relu(self.manifold.ambient(layer(x))[0]))
+        both = [x.expand_as(product) for x in (user_mlp.unsqueeze(1), item_mlp)]
+        x = self.mlp(concat(both, self.manifold))
         return self.h(torch.cat([product, lower(x)], -1)).squeeze(-1)
 
     def loss(self, user: Tensor, item: Tensor) -> Tensor:
@@ -235,13 +244,13 @@ class AutoRec(nn.Module):
         super().__init__()
         self.config, self.manifold = config, config.manifold()
         self.encoder = nn.Linear(users, config.hidden)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout, self.manifold)
         self.decoder = Classifier(config.hidden, users, self.manifold)
         nn.init.constant_(self.decoder.bias, mean)  # where ratings are, before anything is learned
 
     def code(self, rows: Tensor) -> Tensor:
         """Items as points.   (B, U) -> (B, hidden)"""
-        return self.manifold.point(self.dropout(self.encoder(rows).sigmoid()))
+        return self.dropout(self.manifold.point(self.encoder(rows).sigmoid()))
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.decoder(self.code(rows))

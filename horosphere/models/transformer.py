@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani+ 2017): an encoder reads a sequence, a decoder writes another and looks at what was read.
+"""The Transformer (Vaswani et al. 2017): an encoder reads a sequence, a decoder writes another and looks at the first.
 
 In flat space it is nn.Transformer between tables of tokens and a linear head. On the hyperboloid tokens are points,
 attention is by distance, its values are centroids, and logits are distances to hyperplanes.
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.models.config import FlatOrHyperboloid, require_heads
-from horosphere.nn import Classifier, DecoderLayer, Embedding, EncoderLayer, sinusoids, visible
+from horosphere.nn import Classifier, DecoderLayer, Dropout, Embedding, EncoderLayer, sinusoids, visible
 from horosphere.nn.classic_attention import KeysValues
 from horosphere.settings import Decay, Few, Size
 
@@ -70,7 +70,7 @@ class Transformer(nn.Module):
         # √width times as long, an embedding is then about as long as the waves that it is added to
         self.source = Embedding(source_tokens, config.width, self.manifold, std=1 / self.scale)
         self.target = Embedding(target_tokens, config.width, self.manifold, std=1 / self.scale)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout, self.manifold)
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(config.layers))  # type: ignore[assignment]
         self.head = Classifier(config.width, target_tokens, self.manifold)
@@ -91,9 +91,9 @@ class Transformer(nn.Module):
 
     def _embed(self, table: Embedding, tokens: Tensor, first: int = 0) -> Tensor:
         """√width·embedding + waves, which begin at position `first`.   (B, T) -> (B, T, width)"""
-        u, _ = self.manifold.ambient(table(tokens))
+        u = self.manifold.free(table(tokens))
         waves = sinusoids(first + tokens.shape[1], u.shape[-1], u.device)[first:]
-        return self.manifold.point(self.dropout(self.scale * u + waves.to(u.dtype)))
+        return self.dropout(self.manifold.point(self.scale * u + waves.to(u.dtype)))
 
     # -- decoding, token by token ------------------------------------------------------------------------------------
 

@@ -1,18 +1,18 @@
 """Points along any axis: pictures and sequences have them along their channels, manifolds along the last axis."""
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, Product
-from horosphere.geometry._scalar import sq
 
 
 def free_along(x: Tensor, manifold: Manifold, dim: int) -> Tensor:
     """Free coordinates of points along `dim`. A view where points are stored by them.
 
-    >>> import torch
     >>> from horosphere.geometry import Poincare
     >>> free_along(torch.full((2, 3, 5), 0.1), Poincare(), dim=1).shape
     torch.Size([2, 3, 5])
@@ -23,7 +23,6 @@ def free_along(x: Tensor, manifold: Manifold, dim: int) -> Tensor:
 def point_along(u: Tensor, manifold: Manifold, dim: int) -> Tensor:
     """Points with these free coordinates along `dim`: the inverse of `free_along`.
 
-    >>> import torch
     >>> from horosphere.geometry import Poincare
     >>> point_along(torch.tensor([[[3.0], [4.0]]]), Poincare(), dim=1).norm(dim=1) < 1
     tensor([[True]])
@@ -34,7 +33,6 @@ def point_along(u: Tensor, manifold: Manifold, dim: int) -> Tensor:
 def through(function: Callable[[Tensor], Tensor], x: Tensor, manifold: Manifold, dim: int) -> Tensor:
     """P(φ(u)): a function of the free coordinates, read off as a point; φ(x) in flat space.
 
-    >>> import torch
     >>> from horosphere.geometry import Lorentz
     >>> through(torch.relu, torch.tensor([[-1.0, 2.0]]), Lorentz(), dim=-1)
     tensor([[0., 2.]])
@@ -42,14 +40,33 @@ def through(function: Callable[[Tensor], Tensor], x: Tensor, manifold: Manifold,
     return point_along(function(free_along(x, manifold, dim)), manifold, dim)
 
 
-def sq_along(u: Tensor, dim: int) -> Tensor:
-    """|u|² along `dim`, which stays with size 1; in one pass.
+class _SquaresAlong(torch.autograd.Function):
+    """|u|² along an axis that is not the last: torch's norm is 15x slower there than a product and its sum."""
 
-    >>> import torch
-    >>> sq_along(torch.tensor([[3.0], [4.0]]), dim=0).round(decimals=3)
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor, dim: int) -> Tensor:
+        return (u * u).sum(dim, keepdim=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (u,) = ctx.saved_tensors
+        return u * (2 * grad), None
+
+
+def sq_along(u: Tensor, dim: int) -> Tensor:
+    """|u|² along `dim`, which stays with size 1.
+
+    >>> sq_along(torch.tensor([[3.0], [4.0]]), dim=0)
     tensor([[25.]])
     """
-    return sq(u.movedim(dim, -1)).movedim(-1, dim)
+    squares: Tensor = _SquaresAlong.apply(u, dim)
+    return squares
 
 
 def one_geometry(manifold: Manifold, layer: str) -> Manifold:

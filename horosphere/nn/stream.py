@@ -26,7 +26,7 @@ class RMSNorm(nn.RMSNorm):
         self.manifold = manifold
 
     def forward(self, x: Tensor) -> Tensor:
-        space, _ = self.manifold.ambient(x)
+        space = self.manifold.free(x)
         return self.manifold.point(F.rms_norm(space, self.normalized_shape, self.weight.to(space.dtype), self.eps))
 
 
@@ -65,5 +65,5 @@ class Residual(nn.Module):
         if isinstance(m, Product):
             return torch.cat([part(x, y) for part, x, y in zip(self.parts, m.split(x), m.split(y), strict=True)], -1)
         if self.weight is None:
-            return m.point(m.ambient(x)[0] + m.ambient(y)[0])
+            return m.point(m.free(x) + m.free(y))
         return m.point(self.scale * m.ambient(m.add(x, y, self.weight))[0])

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
+from horosphere.nn.activation import Activation, Dropout
 from horosphere.nn.attention import CAUSAL, FULL, Mask
 from horosphere.nn.classic_attention import KeysValues, MultiHeadAttention
 from horosphere.nn.linear import Linear
+from horosphere.nn.norm import LayerNorm
 from horosphere.nn.stream import Residual
 
 
@@ -48,9 +50,9 @@ class _Sublayers(nn.Module):
 
     self_attn: MultiHeadAttention
     multihead_attn: MultiHeadAttention
-    norm1: nn.LayerNorm
-    norm2: nn.LayerNorm
-    norm3: nn.LayerNorm
+    norm1: LayerNorm
+    norm2: LayerNorm
+    norm3: LayerNorm
     attentions: tuple[str, ...]  # by the names that torch gives them
 
     def __init__(
@@ -69,12 +71,12 @@ class _Sublayers(nn.Module):
         self.linear1 = Linear(dim, inner, manifold)
         self.linear2 = Linear(inner, dim, manifold)
         for i in range(len(self.attentions) + 1):
-            self.add_module(f"norm{i + 1}", nn.LayerNorm(dim, eps))
-        self.dropout = nn.Dropout(dropout)
-        self.activation = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]()
+            self.add_module(f"norm{i + 1}", LayerNorm(dim, manifold, eps))
+        self.dropout = Dropout(dropout, manifold)
+        self.activation = Activation(activation, manifold)
         self.residual = Residual(dim, manifold, "additive")
 
-    def join(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def join(self, x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
         return norm(self.residual(x, self.dropout(y)))
 
     def feed(self, x: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from horosphere import catalogue
 from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
-from horosphere.data.tokenizer import load_tokenizer, special_tokens, token_numbers
+from horosphere.data.tokenizer import CHARACTERS, load_tokenizer, special_tokens, token_numbers
 from horosphere.data.tokens import Corpus, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
@@ -22,7 +23,8 @@ from horosphere.extras import require
 from horosphere.files import digest
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
-from horosphere.models.pretrained import CONFIG, put_files, read_helm
+from horosphere.models.ngram import NGram
+from horosphere.models.pretrained import CONFIG, put_files, read_language_model
 from horosphere.models.weights import begin_with
 from horosphere.models.writing import autocast, packed_inputs, write
 from horosphere.nn import Experts, Router
@@ -34,9 +36,8 @@ from horosphere.train.distributed import whole
 from horosphere.train.task import CompareOptions, Task
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-    from horosphere.models.helm import HelmConfig, HelmForCausalLM
     from horosphere.train.recipe import Recipe
 
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
@@ -53,7 +54,7 @@ class LanguageOptions(CompareOptions):
 class TrainedLanguage(NamedTuple):
     """A model on the CPU and in eval mode, and its tokenizer."""
 
-    model: HelmForCausalLM
+    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
 
 
@@ -72,10 +73,11 @@ class Language(Task[Corpus]):
         Metric("blimp", "BLiMP", 3, "high"),
     )
 
-    data: str = "python"  # "python": its documentation; a file or folder of text; hf:NAME
+    data: str = "python"  # "python", "topics": its documentation; a file or folder of text; hf:NAME
     valid: str | None = None  # a source of its own; none: a fiftieth of the data is held out
     field: str = "text"  # of .jsonl and of datasets
-    tokenizer: str | None = None  # a folder; none: one of `vocab` tokens is trained on the data
+    # a folder; characters: a token for each; none: one of `vocab` tokens is trained on the data
+    tokenizer: str | None = None
     vocab: Size = 4096  # tokens of a tokenizer that is trained
     length: Size = 256  # tokens of a window
     eval_rows: Count = 256  # windows scored while training; at the end all are
@@ -99,7 +101,7 @@ class Language(Task[Corpus]):
         same = digest(data.tokenizer.backend_tokenizer.to_str(), *(part.sampled() for part in (data.train, data.valid)))
         return {"tokens": sizes, "digest": same}
 
-    def model_config(self, tokenizer: PreTrainedTokenizerFast) -> HelmConfig:
+    def model_config(self, tokenizer: PreTrainedTokenizerFast) -> PretrainedConfig:
         """The configuration of the model for the tokens of this tokenizer."""
         known = token_numbers(tokenizer)
         size = self.config.get("vocab_size", -(-known // ROUND) * ROUND)
@@ -108,12 +110,15 @@ class Language(Task[Corpus]):
             raise UserError(f"vocab_size={size}: the tokenizer has {known} tokens; {how}")
         places = {"vocab_size": size, "max_position_embeddings": self.length}
         changed = {**self.config, **special_tokens(tokenizer), **places}
-        return cast("HelmConfig", replace(self, config=changed).configuration())
+        return cast("PretrainedConfig", replace(self, config=changed).configuration())
 
-    def build(self, data: Corpus) -> HelmForCausalLM:
-        from horosphere.models.helm import HelmForCausalLM
+    def network_for(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+        """The model, with new weights, for the tokens of this tokenizer."""
+        make = catalogue.resolve(self.network(self.model).build)
+        return cast("PreTrainedModel", make(self.model_config(tokenizer)))
 
-        model = HelmForCausalLM(self.model_config(data.tokenizer))
+    def build(self, data: Corpus) -> PreTrainedModel:
+        model = self.network_for(data.tokenizer)
         if self.start is not None:
             begin_with(model, load(self.start).model.state_dict(), self.start)
         return model
@@ -159,6 +164,14 @@ class Language(Task[Corpus]):
         scores = {"loss": cost.loss, "perplexity": cost.per_token, "bits_per_byte": cost.bits_per_byte}
         return {**scores, **_curvatures(model)}
 
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """What counting alone predicts of characters."""
+        if self.tokenizer != CHARACTERS:
+            return {}
+        train, valid = self.corpus.train, self.corpus.valid
+        found = NGram(train.tokens, train.vocab_size).perplexities(valid.tokens)
+        return {name: {"perplexity": value} for name, value in found.items()}
+
     def sample(self, model: nn.Module) -> str:
         tokens = min(SAMPLE, self.length - 1)
         # as many tokens in every process, whatever they are: a sharded model needs all of them at each
@@ -166,16 +179,14 @@ class Language(Task[Corpus]):
 
     # -- the model of a run -----------------------------------------------------------------------------------------
 
-    def rebuild(self, run: Run) -> HelmForCausalLM:
-        from horosphere.models.helm import HelmForCausalLM
-
-        return HelmForCausalLM(self.model_config(load_tokenizer(run.folder)))
+    def rebuild(self, run: Run) -> PreTrainedModel:
+        return self.network_for(load_tokenizer(run.folder))
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""
         put_files(folder, folder / RUN, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
 
-    def network_of(self, run: Run) -> HelmForCausalLM:
+    def network_of(self, run: Run) -> PreTrainedModel:
         return load(run.folder).model
 
     @classmethod
@@ -198,7 +209,7 @@ class Language(Task[Corpus]):
     @classmethod
     def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
         """The intermediate_size with which dense models have as many parameters as the mixtures beside them."""
-        kinds = {name: bool(recipe.task.configuration().n_routed_experts) for name, recipe in recipes.items()}
+        kinds = {name: _has_experts(recipe) for name, recipe in recipes.items()}
         if len(set(kinds.values())) < 2:
             return {}
         of_kind = {kinds[name]: cast(Language, recipe.task) for name, recipe in recipes.items()}
@@ -223,17 +234,22 @@ class Language(Task[Corpus]):
         return {"blimp": result.score.acc.value}
 
     @classmethod
-    def examine(cls, runs: Mapping[str, Run]) -> TokenStudy:
-        return token_study(runs)
+    def examine(cls, runs: Mapping[str, Run]) -> TokenStudy | None:
+        return token_study(runs) if all(_has_attention(cls.of(run).configuration()) for run in runs.values()) else None
 
 
 def dense_parameters(task: Language, tokenizer: PreTrainedTokenizerFast, **changes: Any) -> int:
     """How many parameters a model has, without making it."""
-    from horosphere.models.helm import HelmForCausalLM
-
     with torch.device("meta"):
-        config = replace(task, config={**task.config, **changes}).model_config(tokenizer)
-        return int(HelmForCausalLM(config).num_parameters())
+        return int(replace(task, config={**task.config, **changes}).network_for(tokenizer).num_parameters())
+
+
+def _has_experts(recipe: Recipe) -> bool:
+    return bool(getattr(recipe.task.configuration(), "n_routed_experts", 0))
+
+
+def _has_attention(config: PretrainedConfig) -> bool:
+    return hasattr(config, "num_attention_heads")
 
 
 def _curvatures(model: nn.Module) -> dict[str, float]:
@@ -253,10 +269,10 @@ def load(folder: str | Path) -> TrainedLanguage:
     folder = Path(folder)
     require("language")
     if (folder / CONFIG).is_file():
-        model = read_helm(folder)
+        model = read_language_model(folder)
     else:
         run = Run.open(folder, Language.kind)
-        model = cast("HelmForCausalLM", Language.of(run).from_checkpoint(run))
+        model = cast("PreTrainedModel", Language.of(run).from_checkpoint(run))
     tokenizer = load_tokenizer(folder)
     known = token_numbers(tokenizer)
     if known > model.config.vocab_size:
@@ -288,6 +304,9 @@ def token_study(
     folders = {name: run.folder if isinstance(run, Run) else run for name, run in runs.items()}
     loaded = {name: load(folder) for name, folder in folders.items()}
     (name, (model, tokenizer)), *others = loaded.items()
+    for which, trained in loaded.items():
+        if not _has_attention(trained.model.config):
+            raise UserError(f"{which}: these instruments look at attention, and this model has none; name a HELM")
     for other, (_, theirs) in others:
         if theirs.get_vocab() != tokenizer.get_vocab():
             raise UserError(f"{other} has another tokenizer than {name}: their tokens cannot be compared")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -65,6 +65,7 @@ class Pictures(Task[ImageData]):
     valid: str | None = None  # a source of its own; none: what the data hold out, or a tenth of each class
     download: bool = False  # fetch a set of torchvision's that is not there
     size: Size = 224  # pixels a side
+    channels: Literal[1, 3] = 3  # 1: pictures become grey; most networks take 3
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average
@@ -103,11 +104,13 @@ class Pictures(Task[ImageData]):
         return Averaged(for_cuda(network, self.world.device, self.world.size), self.ema)
 
     def network_for(self, classes: int, pretrained: bool = False, start: str | None = None) -> nn.Module:
-        """The network with new weights, published ones, or those of the run `start`.   (B, 3, s, s) -> (B, classes)
+        """The network with new weights, published ones, or those of the run `start`.
+
+        (B, channels, size, size) -> (B, classes)
 
         Of a run with other classes all is taken but the classifier: its weight and its bias.
         """
-        network = classifier(self.model, classes, self.size, self.config, pretrained)
+        network = classifier(self.model, classes, self.size, self.config, pretrained, self.channels)
         if start is not None:
             begin_with(network, Run.open(start, self.kind).load().network.state_dict(), start, missing=2)
         return network if self.tree is None else HiMapper(network, classes, self.tree)
@@ -123,13 +126,13 @@ class Pictures(Task[ImageData]):
     # -- the training -----------------------------------------------------------------------------------------------
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """images (B, 3, size, size), targets (B, K): the shares of the classes.
+        """images (B, channels, size, size), targets (B, K): the shares of the classes.
 
         Made on the device; pictures of the next rows are read meanwhile.
         """
         later, labels, draws = self.read(step, rows)
         images = on_device(later(), self.world.device)
-        x, targets = augment(images, labels, len(self.pictures.classes), draws, self.augmentation)
+        x, targets = augment(images, labels, len(self.pictures.classes), draws, self.augmentation, self.channels)
         return {"images": laid_out(x), "targets": targets}
 
     def _start(self, step: int, rows: range) -> tuple[Later, np.ndarray, Draws]:
@@ -156,7 +159,7 @@ class Pictures(Task[ImageData]):
         return [block for network in networks for block in blocks_of(network)]
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
-        return evaluate_pictures(model, self.pictures, self.size, self.augmentation, self.world)
+        return evaluate_pictures(model, self.pictures, self.size, self.augmentation, self.world, self.channels)
 
     # -- the network of a run ---------------------------------------------------------------------------------------
 
@@ -193,11 +196,11 @@ class Pictures(Task[ImageData]):
 
 
 def evaluate_pictures(
-    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World
+    model: nn.Module, data: ImageData, size: int, augmentation: Augmentation, world: World, channels: int = 3
 ) -> dict[str, float]:
     """The scores of `judge_pictures`, and on a tree of classes parent and sibling: how far the mean answer to a class
     lies from theirs, in units of strangers."""
-    scores, answers = judge_pictures(model, data, size, augmentation, world)
+    scores, answers = judge_pictures(model, data, size, augmentation, world, channels)
     if data.tree is None or not len(answers):
         return scores
     return {**scores, **class_distances(answers[:, :-1] / answers[:, -1:], data.tree).in_strangers()}

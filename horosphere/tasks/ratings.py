@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from horosphere.settings import Share, Size
 from horosphere.train.task import Task
 
 SAMPLED = 99  # items that the one taken is set among, in the protocol of He et al. 2017
-PAIRS = 2**21  # scores at once
+PAIRS = 2**18  # scores at once: a perceptron keeps hundreds of numbers for each
 MOST = 10_000  # users or items whose neighbours are found: all pairs of them are in memory
 
 
@@ -267,42 +267,39 @@ def pieces(count: int, width: int) -> list[slice]:
 
 def predictions(model: nn.Module, data: RatingData, user: np.ndarray, item: np.ndarray) -> np.ndarray:
     """Ratings of users and items.   (N,), (N,) -> (N,)"""
+    found = np.empty(len(user), dtype=np.float32)
     if isinstance(model, AutoRec):
-        return all_ratings(model, data)[item, user]
+        for rows, given in row_pieces(data, model):
+            mine = (item >= rows.start) & (item < rows.stop)
+            found[mine] = model(given).float().cpu().numpy()[item[mine] - rows.start, user[mine]]
+        return found
     device = next(model.parameters()).device
-    found = []
-    for rows in pieces(len(user), 64):
+    for rows in pieces(len(user), 1):
         here, there = (torch.from_numpy(numbers[rows]).to(device) for numbers in (user, item))
-        found.append(model(here, there[:, None])[:, 0].float().cpu().numpy())
-    return np.concatenate(found)
-
-
-def all_ratings(model: AutoRec, data: RatingData) -> np.ndarray:
-    """As the model has them from those that were learned.   -> (I, U)"""
-    device = model.encoder.weight.device
-    found = []
-    for rows in pieces(len(data.learned.items), len(data.learned.users)):
-        given, _ = data.rows(np.arange(rows.start, rows.stop))
-        found.append(model(torch.from_numpy(given).to(device)).float().cpu().numpy())
-    return np.concatenate(found)
+        found[rows] = model(here, there[:, None])[:, 0].float().cpu().numpy()
+    return found
 
 
 def every_item(model: nn.Module, data: RatingData, users: np.ndarray) -> Tensor:
     """Scores of all items for these users.   (B,) -> (B, I)"""
+    chosen = torch.from_numpy(users).to(next(model.parameters()).device)
     if isinstance(model, AutoRec):
-        return torch.from_numpy(all_ratings(model, data)[:, users].T)
-    return cast("MatrixFactorisation | NeuMF", model).every(torch.from_numpy(users).to(next(model.parameters()).device))
+        return torch.cat([model(given)[:, chosen] for _, given in row_pieces(data, model)]).T
+    return cast("MatrixFactorisation | NeuMF", model).every(chosen)
 
 
 def item_points(model: nn.Module, data: RatingData) -> Tensor:
     """(I, d)"""
-    if not isinstance(model, AutoRec):
-        return cast("MatrixFactorisation | NeuMF", model).item_points()
-    found = []
+    if isinstance(model, AutoRec):
+        return torch.cat([model.code(given) for _, given in row_pieces(data, model)])
+    return cast("MatrixFactorisation | NeuMF", model).item_points()
+
+
+def row_pieces(data: RatingData, model: AutoRec) -> Iterator[tuple[slice, Tensor]]:
+    """Items, and their rows of ratings that were learned.   -> (slice, (b, U))"""
     for rows in pieces(len(data.learned.items), len(data.learned.users)):
         given, _ = data.rows(np.arange(rows.start, rows.stop))
-        found.append(model.code(torch.from_numpy(given).to(model.encoder.weight.device)))
-    return torch.cat(found)
+        yield rows, torch.from_numpy(given).to(model.encoder.weight.device)
 
 
 def _joined(parts: list[Places]) -> Places:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.tables import LAST, Scaling, Schema, Table, open_table
+from horosphere.data.tables import Scaling, Schema, Table, open_table
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest, voted
@@ -78,7 +78,7 @@ class Tables(Task[TableData]):
         Metric("pseudo_ll", "pseudo-likelihood", 2, "high", "judged", "nats a row"),
     )
 
-    target: str = LAST  # the column of answers, by its name; last: the last one; none: there is none
+    target: str = "last"  # the column of answers, by its name; last: the last one; none: there is none
     valid: str | None = None  # a table of its own to judge by, with the same columns; none: every fifth row
 
     # -- data and model ---------------------------------------------------------------------------------------------
@@ -146,7 +146,11 @@ class Tables(Task[TableData]):
     def build(self, data: TableData) -> TableModel:
         model = self.built(data.schema)
         if self.start is not None:
-            begin_with(model, Run.open(self.start, self.kind).load().network.state_dict(), self.start)
+            run, mine = Run.open(self.start, self.kind), getattr(self.configuration(), "geometry", None)
+            if (theirs := run.about.recipe["model"].get("geometry")) != mine:  # the tensors of some would fit
+                what = f"a run in {theirs} space, and this one is {mine}"
+                raise UserError(f"start={self.start}: {what}; give one of the same")
+            begin_with(model, run.load().network.state_dict(), self.start)
         return model
 
     def built(self, schema: Schema) -> TableModel:

@@ -71,7 +71,7 @@ BAD_WORDS = {
     "measure delta tree.tsv --data other.tsv": "--data: delta has no such option; it is for tokens, distortion",
     "measure radius tree.tsv --nodes 10": "--nodes: radius has no such option; it is for delta, distortion",
     "list embedding --task nodes": "--task and --geometry choose among all models",
-    "train resnet18": "resnet18 is a model, not a recipe; give one and model=resnet18: hcformer",
+    "train resnet50": "resnet50 is a model, not a recipe; give one and model=resnet50: alexnet",
     "embed missing.tsv": "missing.tsv: no such file",
     "embed tree.xlsx": "tree.xlsx: no such file",
     "embed .": "a directory",

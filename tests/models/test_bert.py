@@ -32,7 +32,7 @@ def copied(theirs):
         "bert.embeddings.token_type_embeddings": "segments",
         "bert.embeddings.position_embeddings": "positions",
         "bert.embeddings.LayerNorm": "norm",
-        "bert.pooler.dense": "pooler",
+        "bert.pooler.dense": "pooler.0",
         "cls.predictions.transform.dense": "filler.linear",
         "cls.predictions.transform.LayerNorm": "filler.norm",
         "cls.seq_relationship": "follows",

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from horosphere.data.tokenizer import train_tokenizer
 from horosphere.errors import UserError
 from horosphere.models.helm import HelmForCausalLM, helm_config
-from horosphere.models.pretrained import read_helm
+from horosphere.models.pretrained import read_language_model
 from horosphere.models.towers import load_towers
 from horosphere.models.writing import write
 from tests.models.tiny_clip import write_clip
@@ -84,7 +84,7 @@ def opened(request, tmp_path):
     folder = tmp_path / "model"
     if request.param == "helm":
         tiny().save_pretrained(folder)
-        return folder, lambda: read_helm(folder)
+        return folder, lambda: read_language_model(folder)
     write_clip(folder, ["cat", "dog"])
     if request.param == "clip":
         return folder, lambda: load_towers(str(folder))
@@ -218,14 +218,14 @@ def test_a_model_of_the_hub_is_looked_at_before_it_is_opened(tmp_path, monkeypat
 )
 def test_settings_of_another_kind_are_named(folder, wrong):
     change(folder / "config.json", **wrong)
-    told = refusal(read_helm, folder)
+    told = refusal(read_language_model, folder)
     assert told.startswith(f"{folder}: a damaged or foreign model (")
     assert next(iter(wrong)) in told
 
 
 def test_a_model_of_another_kind_is_named(folder):
     change(folder / "config.json", model_type="llama")
-    assert "a model of type llama; this reads helm only" in refusal(read_helm, folder)
+    assert "a model of type llama; this reads helm, horosphere-recurrent" in refusal(read_language_model, folder)
 
 
 @pytest.mark.parametrize(
@@ -247,22 +247,22 @@ def test_a_model_of_another_kind_is_named(folder):
 )
 def test_generation_that_would_go_another_way_is_named(folder, odd):
     change(folder / "generation_config.json", **odd)
-    told = refusal(read_helm, folder)
+    told = refusal(read_language_model, folder)
     assert f"generation_config.json sets {next(iter(odd))}" in told
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"num_beams": NaN}', b"[" * 10**5])
 def test_generation_that_is_none(folder, content):
     (folder / "generation_config.json").write_bytes(content)
-    assert "generation_config.json" in refusal(read_helm, folder)
+    assert "generation_config.json" in refusal(read_language_model, folder)
 
 
 def test_tokens_come_from_the_configuration(folder, tokenizer):
     """Whether generation_config.json is there or not, and what it leaves out."""
-    expected = write(read_helm(folder), tokenizer, "the", 4, greedy=True)
+    expected = write(read_language_model(folder), tokenizer, "the", 4, greedy=True)
     change(folder / "generation_config.json", eos_token_id="absent", use_cache="absent", do_sample=False)
-    assert write(read_helm(folder), tokenizer, "the", 4, greedy=True) == expected
+    assert write(read_language_model(folder), tokenizer, "the", 4, greedy=True) == expected
     (folder / "generation_config.json").unlink()
-    model = read_helm(folder)
+    model = read_language_model(folder)
     assert write(model, tokenizer, "the", 4, greedy=True) == expected
     assert (model.generation_config.eos_token_id, model.generation_config.bos_token_id) == (0, 0)

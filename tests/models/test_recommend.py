@@ -61,6 +61,10 @@ def rows():
     return torch.where(there, rated, 0.0), there
 
 
+def linears(network):
+    return [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
+
+
 def answer(model, kind):
     return model(rows()[0]) if kind == "autorec" else model(*pairs())
 
@@ -99,7 +103,7 @@ def test_flat_neumf_is_the_product_beside_the_perceptron():
     u, i = user, item[:, 0]
     product = model.user.weight[u] * model.item.weight[i]
     x = torch.cat([model.user_mlp.weight[u], model.item_mlp.weight[i]], -1)
-    for layer in model.layers:
+    for layer in linears(model.mlp):
         x = F.relu(F.linear(x, layer.weight, layer.bias))
     assert_close(model(user, item)[:, 0], model.h(torch.cat([product, x], -1))[:, 0])
 
@@ -115,8 +119,8 @@ def test_flat_neumf_is_recboles():
     for name, table in tables.items():
         setattr(theirs, f"{name}_embedding", table)
     layers = pytest.importorskip("recbole.model.layers").MLPLayers([8, 6, 3], 0.0).double()
-    linears = [layer for layer in layers.modules() if isinstance(layer, torch.nn.Linear)]
-    for linear, layer in zip(linears, ours.layers, strict=True):
+    theirs_linears = linears(layers)
+    for linear, layer in zip(theirs_linears, linears(ours.mlp), strict=True):
         linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
     theirs.mf_train = theirs.mlp_train = True
     theirs.mlp_layers, theirs.predict_layer = layers, ours.h
@@ -315,4 +319,4 @@ def test_other_precisions(geometry, dtype):
 
 def test_the_perceptron_has_the_widths_that_are_asked_for():
     model = make("neumf", hidden=(9, 5, 2))
-    assert [(layer.in_features, layer.out_features) for layer in model.layers] == list(pairwise((8, 9, 5, 2)))
+    assert [(layer.in_features, layer.out_features) for layer in linears(model.mlp)] == list(pairwise((8, 9, 5, 2)))

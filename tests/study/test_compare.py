@@ -56,8 +56,8 @@ def test_geometries_can_be_chosen(tmp_path):
 
 
 def test_what_exists_in_flat_space_only_has_no_rival(tmp_path):
-    with pytest.raises(UserError, match="resnet18 exists in euclidean space only"):
-        plan("hcformer-nano-32", ["data=a.npz", "model=resnet18"], None, 1, tmp_path / "out")
+    with pytest.raises(UserError, match="resnet50 exists in euclidean space only"):
+        plan("hcformer-nano-32", ["data=a.npz", "model=resnet50"], None, 1, tmp_path / "out")
 
 
 def test_what_the_entrants_differ_in_is_not_for_the_user(tmp_path):

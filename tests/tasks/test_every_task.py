@@ -26,6 +26,7 @@ from tests.train.toy_task import lines
 
 NEEDS = {
     "language": ("transformers",),
+    "characters": ("transformers",),
     "pictures": ("torchvision",),
     "semantic": ("torchvision",),
     "instances": ("torchvision", "torchmetrics", "pycocotools"),
@@ -33,10 +34,13 @@ NEEDS = {
     "nodes": (),
     "few_shot": ("transformers",),
     "image_text": ("transformers",),
+    "masked": ("transformers",),
     "tables": (),
     "machines": (),
     "ratings": (),
     "ranking": (),
+    "words": (),
+    "counts": (),
     "pairs": (),
     "transformed": (),
     "texts": (),
@@ -102,6 +106,7 @@ def live(kind, data, *more, rank=0, size=1):
 
 WHOLE = {
     "language": ("tokens",),
+    "characters": ("tokens",),
     "pictures": ("images", "targets"),
     "semantic": ("images", "masks"),
     "open_vocabulary": ("images", "masks"),
@@ -109,10 +114,13 @@ WHOLE = {
     "nodes": ("nodes", "related"),
     "few_shot": ("images", "labels"),
     "image_text": ("before", "text.input_ids"),
+    "masked": ("tokens", "segments", "places", "targets", "apart", "lengths"),
     "tables": ("x", "y"),
     "machines": ("x", "noise"),
     "ratings": ("user", "item", "rating"),
     "ranking": ("user", "item"),
+    "words": ("centre", "context"),
+    "counts": ("word", "context", "count"),
     "pairs": ("source", "lengths", "target"),
     "transformed": ("source", "lengths", "target"),
     "texts": ("tokens", "lengths", "labels"),
@@ -192,7 +200,9 @@ def test_a_run_is_loaded_from_its_export_or_its_checkpoint_alike(runs, tmp_path,
 
 
 def tiny_mark(kind):
-    return {"language": "config.json", "nodes": "points.safetensors"}.get(kind, "model.safetensors")
+    return {"language": "config.json", "characters": "config.json", "nodes": "points.safetensors"}.get(
+        kind, "model.safetensors"
+    )
 
 
 def state_of(trained):
@@ -278,11 +288,15 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
 
 SIDECARS = {
     "language": "tokenizer.json",
+    "characters": "tokenizer.json",
+    "masked": "tokenizer.json",
     "nodes": "labels.json",
     "tables": "table.json",
     "machines": "table.json",
     "ratings": "names.json",
     "ranking": "learned.npz",
+    "words": "words.json",
+    "counts": "words.json",
     "pairs": "vocabulary.json",
     "transformed": "vocabulary.json",
     "texts": "vocabulary.json",
@@ -380,9 +394,8 @@ def test_a_wrong_setting_is_named(kind, setting, complaint):
 
 
 def test_a_setting_of_somebody_else_is_said_to_be_theirs():
-    with pytest.raises(
-        UserError, match=r"vocab is a setting of the task language; embedding in the task nodes has none such"
-    ):
+    whose = r"vocab is a setting of the task language and the task masked; embedding in the task nodes has none such"
+    with pytest.raises(UserError, match=whose):
         tiny("nodes", "tree.tsv", "vocab=300")
     with pytest.raises(UserError, match=r"drop_path is a setting of HCFormer"):
         Recipe.read("himapper-32", ["data=a.npz", "drop_path=0.1"])

@@ -244,7 +244,7 @@ def test_a_wrong_setting(setting, complaint):
     [
         ("dim=5", "a run of another network"),
         ("geometry=poincare", "a run in lorentz space, and this one is poincare; give one of the same"),
-        ("curvature=2", r"a run on Lorentz\(c=1.0\), and this network is on Lorentz\(c=2.0\)"),
+        ("curvature=2", r"a run on Lorentz\(c=0.1\), and this network is on Lorentz\(c=2.0\)"),
     ],
 )
 def test_weights_of_another_network_are_refused(data, tmp_path, setting, complaint):
@@ -281,3 +281,32 @@ def test_neighbours_of_items_do_as_well_as_they_should():
     assert found["neighbours of the item"] < 0.923
     assert found["neighbours of the item"] < found["neighbours of the user"] < found["both means"] < 0.95
     assert found["mean"] == pytest.approx(1.13, abs=0.01)
+
+
+REACHED = {  # what the specification has of other implementations, and how long ours takes to pass it
+    "mf": (["epochs=6"], "rmse", 0.95),
+    "autorec": (["epochs=10"], "rmse", 0.95),
+    "bpr": (["epochs=3"], "hit10_of_100", 0.377),
+    "neumf": (["epochs=3", "batch=256"], "hit10_of_100", 0.598),
+}
+
+
+@needs_recbole
+@pytest.mark.parametrize("name", REACHED)
+def test_every_model_passes_its_reference(name, tmp_path, monkeypatch):
+    more, metric, reference = REACHED[name]
+    monkeypatch.setattr(RatingsTask, "baselines", lambda task: {})
+    found = run_tiny(Recipe.read(name, more), tmp_path / "run").evaluation[metric]
+    assert found <= reference if metric == "rmse" else found >= reference
+
+
+def test_answers_do_not_depend_on_how_many_are_taken_at_once(data, tmp_path, monkeypatch):
+    for name in SMALL:
+        task = opened(name, data)
+        torch.manual_seed(0)
+        model = task.build(task.opened).eval()
+        with torch.no_grad():
+            whole = task.evaluate(model, last=True)
+            monkeypatch.setattr("horosphere.tasks.ratings.PAIRS", 25)
+            assert task.evaluate(model, last=True) == pytest.approx(whole, rel=1e-6)
+        monkeypatch.undo()

@@ -168,7 +168,7 @@ def test_what_cannot_be_learned_is_refused_in_one_line(csv, tmp_path):
 
 
 def test_machines_have_no_geometry():
-    assert "geometry is a setting of" in refusal(lambda: read("rbm", "x.csv", "geometry=lorentz"))
+    assert "exists in flat space only" in refusal(lambda: read("rbm", "x.csv", "geometry=lorentz"))
 
 
 @pytest.mark.parametrize("odd", ['{"rows": 1}', "[]", "{}", '{"columns": 3}'])
@@ -192,3 +192,16 @@ def test_weights_of_another_table_do_not_fit(csv, tmp_path):
     other.write_text("".join(f"{i},{i % 2}\n" for i in range(30)))
     recipe = tiny("tables", other, f"start={tmp_path / 'run'}")
     assert "a run of another network" in refusal(lambda: run_tiny(recipe, tmp_path / "new"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("geometry=euclidean", "a run in lorentz space, and this one is euclidean; give one of the same"),
+        ("curvature=2", "a run on Lorentz(c=1.0), and this network is on Lorentz(c=2.0)"),
+    ],
+)
+def test_weights_of_another_geometry_do_not_fit(csv, tmp_path, setting, said):
+    run_tiny(read("softmax-regression", csv, "geometry=lorentz"), tmp_path / "run")
+    recipe = read("softmax-regression", csv, "geometry=lorentz", setting, f"start={tmp_path / 'run'}")
+    assert said in refusal(lambda: run_tiny(recipe, tmp_path / "new"))

@@ -23,6 +23,14 @@ LANGUAGE = (
     *("moe_intermediate_size=16", "q_lora_rank=16", "kv_lora_rank=16"),
     *("qk_nope_head_dim=8", "qk_rope_head_dim=8", "v_head_dim=8"),
 )
+MASKED = (
+    *("vocab=300", "length=16", "batch=8", *SHORT),
+    *("width=16", "heads=2", "layers=1", "inner=24", "dropout=0"),
+)
+CHARACTERS = (
+    *("valid=none", "length=16", "batch=4", "sample_every=none", *SHORT),
+    *("hidden_size=8", "embedding_size=4", "geometry=lorentz"),
+)
 HCFORMER = (
     *("blocks=1,1,1,1", "dims=8,8,8,8", "heads=1,1,1,1", "head_width=8", "mlp_ratios=1,1,1,1", "windows=2,2,1,1"),
     *("patch_centres=4,1,1,1", "window_centres=1,1,1,0", "layer_scale=0.5", "drop_path=0.2"),
@@ -40,6 +48,7 @@ TABLES = ("batch=8", "hidden=5", *SHORT)
 MACHINE = ("batch=8", "hidden=5", "chain=2", *SHORT)
 IMAGE_TEXT = ("batch=4", *SHORT)
 RATINGS = ("batch=8", "dim=3", *SHORT)
+WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
@@ -48,6 +57,7 @@ TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 # kind of run: recipe, settings
 TINY = {
     "language": ("helm-mice-tiny", LANGUAGE),
+    "characters": ("gru-lm", CHARACTERS),
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
@@ -55,10 +65,13 @@ TINY = {
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
     "image_text": ("adapt-radial", IMAGE_TEXT),
+    "masked": ("bert-tiny", MASKED),
     "tables": ("mlp", TABLES),
     "machines": ("gaussian-rbm", MACHINE),
     "ratings": ("mf", RATINGS),
     "ranking": ("bpr", RATINGS),
+    "words": ("skip-gram", (*WORDS, "shared=3")),
+    "counts": ("glove", WORDS),
     "pairs": ("seq2seq-attention", (*PAIRS, "hidden=8")),
     "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
@@ -80,7 +93,7 @@ def write_tree(path):
 def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
-    if kind == "language":
+    if kind in ("language", "characters", "masked", "words", "counts"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
