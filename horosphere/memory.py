@@ -63,3 +63,19 @@ def _kilobytes(file: str, *names: str) -> list[int]:
 def _too_much(error: Exception) -> UserError:
     on = "the GPU" if "CUDA" in str(error) else f"this machine ({memory_of_machine()[0] / 1e9:.0f} GB)"
     return UserError(f"this does not fit into the memory of {on}; make the model, the batch or the data smaller")
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's mallopt
+KEPT, LARGEST = 1 << 30, 32 << 20  # bytes that are kept when freed, and of one block that may be; glibc takes no more
+
+
+def keep_what_is_freed() -> bool:
+    """Freed memory stays with the process, for the next step of a training to use. Whether it could be asked for.
+
+    By itself glibc gives large blocks back at once. A training that frees its gradients in every step then gets new
+    pages in every step, and the system clears each of them: half the time of a step of word vectors.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries have none
+    return mallopt is not None and all((mallopt(M_MMAP_THRESHOLD, LARGEST), mallopt(M_TRIM_THRESHOLD, KEPT)))

@@ -14,6 +14,7 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from horosphere import optim
+from horosphere.catalogue import notes
 from horosphere.data.order import shuffled
 from horosphere.geometry import Euclidean, Lorentz, Poincare, WrappedNormal
 from horosphere.nn import Conv2d, Dropout, GlobalAvgPool2d, Linear, MaxPool2d
@@ -559,6 +560,50 @@ def moving_average():
             assert_close(mean, 0.8 * a + 0.2 * b)
 
 
+@formula("8.05")
+def clipping_by_value():
+    """min(max(g, -θ), θ) for each number. It turns the gradient; clipping by norm shortens it."""
+    by_value, by_norm = (nn.Parameter(torch.zeros(3)) for _ in range(2))
+    for parameter in (by_value, by_norm):
+        parameter.grad = torch.tensor([3.0, -0.5, 0.1])
+    nn.utils.clip_grad_value_([by_value], 1.0)
+    nn.utils.clip_grad_norm_([by_norm], 1.0)
+    assert_close(by_value.grad, torch.tensor([1.0, -0.5, 0.1]))
+    given = torch.tensor([3.0, -0.5, 0.1])
+    assert (
+        F.cosine_similarity(by_norm.grad, given, dim=0) > 0.9999 > 0.95 > F.cosine_similarity(by_value.grad, given, 0)
+    )
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+SENTENCES = ["the cat saw the dog", "the dog slept", "a cat and a cat"]
+
+
+@formula("11.01")
+def bag_of_words():
+    """Counts of words, whatever their order."""
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    vectorizer = text.CountVectorizer(token_pattern=r"\w+")
+    counts = vectorizer.fit_transform(SENTENCES).toarray()
+    for word, column in vectorizer.vocabulary_.items():
+        assert counts[:, column].tolist() == [sentence.split().count(word) for sentence in SENTENCES]
+    backwards = [" ".join(reversed(sentence.split())) for sentence in SENTENCES]
+    assert np.array_equal(vectorizer.transform(backwards).toarray(), counts)
+
+
+@formula("11.05")
+def tf_idf():
+    """tf·log(N/df), and scikit-learn's is larger by tf. log(1/w), w a word's share of all words, is another weight."""
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    counts = text.CountVectorizer(token_pattern=r"\w+").fit_transform(SENTENCES).toarray()
+    theirs = text.TfidfVectorizer(token_pattern=r"\w+", smooth_idf=False, norm=None).fit_transform(SENTENCES).toarray()
+    right = counts * np.log(len(SENTENCES) / (counts > 0).sum(0))
+    np.testing.assert_allclose(theirs, right + counts)
+    printed = counts * np.log(counts.sum() / counts.sum(0))
+    assert np.abs(printed - right).max() > 0.5
+
+
 # -- shifts -----------------------------------------------------------------------------------------------------------
 
 
@@ -614,3 +659,8 @@ def equivariance():
 def test_formula(number):
     torch.manual_seed(0)
     FORMULAS[number]()
+
+
+def test_items_that_name_this_file_are_here():
+    named = {number for number, item in notes.items().items() if item.test == "tests/test_formulas.py"}
+    assert named <= FORMULAS.keys()

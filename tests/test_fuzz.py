@@ -26,6 +26,7 @@ from horosphere.data.graph import read_labels
 from horosphere.data.hyperlex import read_hyperlex
 from horosphere.data.images import open_images, read_picture
 from horosphere.data.read import EXTENSIONS
+from horosphere.data.tables import Schema, open_table
 from horosphere.data.text import documents
 from horosphere.data.tokenizer import load_tokenizer
 from horosphere.data.tokens import TokenFile
@@ -122,6 +123,13 @@ def tables():
     counts = "token,count\na,5\nb,3\nc,1\n"
     read = lambda folder: frequencies(f"counts:{folder / 'c.csv'}", 2, 1.0)  # noqa: E731
     yield "counts", Reader("c.csv", put("c.csv", counts), read)
+    flowers = {"f.csv": 'a,b,"kind"\n1.5,2,x\n-3e1,4,y\n0,1,x\n', "f.tsv": "1\t2\t3\n4\t5\t6\n7\t8\t3\n"}
+    for name, content in flowers.items():
+        read = lambda folder, name=name: open_table(str(folder / name)).labels  # noqa: E731
+        yield f"numbers {name}", Reader(name, put(name, content), read)
+    about = {"columns": ["a", "b"], "target": "kind", "classes": ["x", "y"], "rows": 3}
+    schema = json.dumps({**about, "scaling": [[0.5, 1], [1, 2]], "answers": [[0], [1]]})
+    yield "table.json", Reader("table.json", put("table.json", schema), Schema.read)
     recipe = "task: nodes\nbase: embedding\ndim: 3\nmodel: embedding\nengine: {lr: 1e-3}\nlist: [1, 2]\n"
     yield (
         "recipe",

@@ -58,3 +58,28 @@ def test_other_failures_pass(error):
 def test_a_machine_has_memory():
     total, free = memory_of_machine()
     assert 0 < free <= total
+
+
+FAULTS = """
+import resource, sys, torch
+from horosphere.memory import keep_what_is_freed
+if not keep_what_is_freed():
+    print("none")
+    sys.exit()
+def step():
+    return [torch.zeros(10**6) for _ in range(4)]
+for _ in range(20):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_what_is_freed_can_be_kept():
+    """No new pages for steps that need as much as the one before."""
+    said = subprocess.check_output([sys.executable, "-c", FAULTS], text=True).strip()
+    if said == "none":
+        pytest.skip("not glibc")
+    assert int(said) < 1000  # of 50 steps with 4,000 pages each

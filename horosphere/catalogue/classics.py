@@ -106,7 +106,7 @@ TABLES: tuple[Model, ...] = (
         "linear:SVM",
         "Support vector machine",
         settings="horosphere.models.linear:SVMConfig",
-        paper="Cho et al. 2019",
+        paper="Cortes & Vapnik 1995",
         oracle='scikit-learn\'s LinearSVC(loss="hinge")',
         notes=("15.01",),
     ),

@@ -6,6 +6,7 @@ from textwrap import fill
 from typing import Any
 
 from horosphere import catalogue
+from horosphere.catalogue import notes
 from horosphere.cli.common import command, table
 from horosphere.described import Setting, describe
 from horosphere.errors import UserError, choices
@@ -17,16 +18,25 @@ LONGEST = 32  # characters of a value in a list of settings
 def add(commands: Any) -> None:
     summary = "what there is: tasks, models, recipes, settings"
     listing = command(commands, "list", run, summary, "horosphere list helm-d-tiny")
-    listing.add_argument("name", nargs="?", help="a task, model, recipe or comparison to tell more about")
+    what = "a task, model, recipe or comparison to tell more about, or an item of the notes, as 11.06"
+    listing.add_argument("name", nargs="?", help=what)
     listing.add_argument("--task", help="only models of this task")
     listing.add_argument("--geometry", help="only models that exist in it")
+    listing.add_argument("--chapter", help="in place of models, the items of a chapter of the notes, 1 to 15")
 
 
 def run(args: argparse.Namespace) -> None:
+    chosen = [option for option in ("task", "geometry", "chapter") if getattr(args, option)]
+    if args.chapter and (args.name or len(chosen) > 1):
+        raise UserError("--chapter lists the items of a chapter; leave out what else you ask for, or --chapter")
+    if args.chapter:
+        return _chapter(notes.chapter(args.chapter))
     if args.name is None:
         return _models(args.task, args.geometry)
-    if args.task or args.geometry:
+    if chosen:
         raise UserError(f"--task and --geometry choose among all models; leave them out, or the name {args.name}")
+    if args.name in notes.items():
+        return _item(notes.items()[args.name])
     recipes = dict.fromkeys(recipe_names(), args.name)
     tables: tuple[dict[str, Any], ...] = (catalogue.models(), catalogue.tasks(), catalogue.comparisons(), recipes)
     known = list(dict.fromkeys(name for entries in tables for name in entries))
@@ -51,6 +61,26 @@ def _models(task: str | None, geometry: str | None) -> None:
     for what, names in {} if task or geometry else named.items():
         print("\n" + fill(f"{what}: {', '.join(names)}", 120, break_on_hyphens=False, subsequent_indent="  "))
     print("\nMore about any of them, and its settings: horosphere list NAME")
+
+
+def _chapter(chapter: notes.Chapter) -> None:
+    print(f"{chapter.number} {chapter.title}. {chapter.about}\n")
+    table(["item", "what", "found as", "geometry"], [_found(item) for item in chapter.items.values()])
+    print("\nThe right form of an item, and what the notes have wrong: horosphere list NUMBER")
+
+
+def _found(item: notes.Item) -> list[str]:
+    where = "to come" if item.planned else ", ".join(item.found(list(catalogue.models().values())))
+    return [item.number, item.name, where, notes.GEOMETRIES[item.geometry]]
+
+
+def _item(item: notes.Item) -> None:
+    number, name, where, geometry = _found(item)
+    about = {"item": f"{number} {name}", "form": item.form, "in the notes": item.error, "found as": where}
+    about |= {"geometry": geometry, "held by": item.test}
+    for head, text in about.items():
+        if text:
+            print(fill(f"{head:14}{text}", 120, break_on_hyphens=False, subsequent_indent=" " * 14))
 
 
 def _comparison(comparison: catalogue.Comparison) -> None:

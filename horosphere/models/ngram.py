@@ -25,6 +25,8 @@ class _Counts:
         return _Counts(*np.unique(codes, return_counts=True))
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
+        if not len(self.codes):
+            return np.zeros(len(codes), np.int64)
         place = np.searchsorted(self.codes, codes).clip(max=len(self.codes) - 1)
         return np.where(self.codes[place] == codes, self.counts[place], 0)
 
@@ -48,7 +50,7 @@ class NGram:
         known = [_sequences(tokens, n, size) for n in range(1, order + 1)]
         self.whole = [_Counts.of(codes) for codes in known]
         # what a sequence may be followed by: all of them but the last
-        self.begun = [_Counts.of(codes[:-1]) if len(codes) > 1 else None for codes in known[:-1]]
+        self.begun = [_Counts.of(codes[:-1]) for codes in known[:-1]]
         self.total = len(tokens)
 
     def probabilities(self, tokens: np.ndarray) -> list[np.ndarray]:
@@ -57,8 +59,7 @@ class NGram:
         below = np.full(len(tokens), 1 / self.size)
         for n, weight in enumerate(self.weights, 1):
             codes = _sequences(tokens, n, self.size)
-            begun = self.begun[n - 2] if n > 1 else None
-            before = np.full(len(codes), self.total) if n == 1 else begun(codes // self.size) if begun else 0
+            before = self.total if n == 1 else self.begun[n - 2](codes // self.size)
             below = (self.whole[n - 1](codes) + weight * below[len(below) - len(codes) :]) / (before + weight)
             parts.append(below)
         return parts

@@ -4,6 +4,7 @@ The input products of all steps are one matrix product. The loop runs in free co
 points of the ball enter and leave it once, not at every step.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -51,6 +52,7 @@ class _Recurrent(nn.RNNBase):
 
     mode: str  # how torch calls it
     parts: ClassVar[int] = 1  # of a state
+    _compiler: Callable[[Step], Step] | None = None
     manifold: Manifold
 
     def __new__(
@@ -105,6 +107,10 @@ class _Recurrent(nn.RNNBase):
             return out.squeeze(1), self._returned(tuple(h.squeeze(1) for h in last))
         return out.transpose(0, axis), self._returned(last)
 
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the step, not the loop: 35 steps in one graph take a compiler minutes, and run no faster."""
+        self._compiler = functools.partial(torch.compile, *args, **options)
+
     def _cell(self, reading: _Reading) -> Step:
         """A step of one layer, whose state `reading` multiplies."""
         raise NotImplementedError
@@ -145,6 +151,8 @@ class _Recurrent(nn.RNNBase):
             reading_time = getattr(self, f"time_weight_hh_{name}").mT / math.sqrt(self.hidden_size)
         weight, bias = getattr(self, f"weight_hh_{name}"), getattr(self, f"bias_hh_{name}")
         step = self._cell(_Reading(free, weight, bias, reading_time))
+        if self._compiler is not None and not torch.compiler.is_compiling():
+            step = self._compiler(step)
         outs: list[Tensor] = []
         gates, backwards = inputs.unbind(0), name.endswith("_reverse")
         for t in range(len(gates) - 1, -1, -1) if backwards else range(len(gates)):

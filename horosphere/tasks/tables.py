@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.tables import LAST, Scaling, Schema, Table, open_table
+from horosphere.data.tables import Scaling, Schema, Table, open_table
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest, voted
@@ -78,7 +78,7 @@ class Tables(Task[TableData]):
         Metric("pseudo_ll", "pseudo-likelihood", 2, "high", "judged", "nats a row"),
     )
 
-    target: str = LAST  # the column of answers, by its name; last: the last one; none: there is none
+    target: str = "last"  # the column of answers, by its name; last: the last one; none: there is none
     valid: str | None = None  # a table of its own to judge by, with the same columns; none: every fifth row
 
     # -- data and model ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.words import Lexicon, analogy_accuracy, rank_correlation
 from horosphere.files import digest, write_whole
 from horosphere.foreign import LARGE, read_json
+from horosphere.memory import keep_what_is_freed
 from horosphere.models.weights import begin_with
 from horosphere.models.words import FastText, SkipGramConfig, WordModel, WordsConfig
 from horosphere.runs import Run
@@ -97,6 +98,7 @@ class Words(Task[Corpus]):
     def ready(self, data: Corpus) -> None:
         super().ready(data)
         self.source = self._source(data)
+        keep_what_is_freed()  # the gradients of both tables, step by step
 
     def _source(self, data: Corpus) -> Source:
         config = self.configuration()

@@ -247,6 +247,26 @@ def test_one_graph_holds_the_loop(kind, name):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["lorentz", "poincare"])
+@kinds
+def test_a_compiled_layer_compiles_its_step_once(kind, name):
+    m = manifold(name)
+    layer = make(kind, m, num_layers=2, dtype=torch.float32)
+    x = sequences(m, 7).float()
+    expected = layer(x)[0]
+    torch._dynamo.reset()
+    graphs = []
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    layer.compile(backend=counted)
+    for _ in range(3):
+        torch.testing.assert_close(layer(x)[0], expected, rtol=1e-4, atol=1e-5)
+    assert len(graphs) <= 2  # the first layer's input is wanted no gradient of
+
+
 @pytest.mark.parametrize("name", ["euclidean", "lorentz", "poincare"])
 @kinds
 def test_autocast_stays_near(kind, name):

@@ -27,6 +27,10 @@ MASKED = (
     *("vocab=300", "length=16", "batch=8", *SHORT),
     *("width=16", "heads=2", "layers=1", "inner=24", "dropout=0"),
 )
+CHARACTERS = (
+    *("valid=none", "length=16", "batch=4", "sample_every=none", *SHORT),
+    *("hidden_size=8", "embedding_size=4", "geometry=lorentz"),
+)
 HCFORMER = (
     *("blocks=1,1,1,1", "dims=8,8,8,8", "heads=1,1,1,1", "head_width=8", "mlp_ratios=1,1,1,1", "windows=2,2,1,1"),
     *("patch_centres=4,1,1,1", "window_centres=1,1,1,0", "layer_scale=0.5", "drop_path=0.2"),
@@ -53,6 +57,7 @@ TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 # kind of run: recipe, settings
 TINY = {
     "language": ("helm-mice-tiny", LANGUAGE),
+    "characters": ("gru-lm", CHARACTERS),
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
@@ -88,7 +93,7 @@ def write_tree(path):
 def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
-    if kind in ("language", "masked", "words", "counts"):
+    if kind in ("language", "characters", "masked", "words", "counts"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))

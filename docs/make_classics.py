@@ -1,0 +1,58 @@
+"""Writes docs/classics.md from the catalogue: `python docs/make_classics.py`. A test says when the page is stale."""
+
+import json
+from pathlib import Path
+
+from horosphere.catalogue import models, notes
+
+HERE = Path(__file__).parent
+PAGE, NUMBERS = HERE / "classics.md", HERE / "results" / "classics.json"
+INTRODUCTION = """# The classics, chapter by chapter
+
+Every item of a course on deep learning, in its right form. A third of the items are wrong in the notes that the course
+was taken down in; where that is so, the page says how. **In the notes** is what not to type in.
+
+An item that is learned has a command. `horosphere train lenet` is the classic, in flat space, on data that come with an
+installed package (`pip install 'horosphere[classics]'`). `geometry=lorentz` curves it, and `horosphere compare lenet`
+trains it in all its geometries and says whether curvature pays. An item that is not learned names the function to call.
+
+`horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
+What was measured, with spreads and verdicts: [results](results/classics.md).
+"""
+
+
+def line(item: notes.Item, numbers: dict[str, str]) -> str:
+    known = list(models().values())
+    said = [f"- **{item.number} {item.name}.** {item.form}"]
+    if item.error:
+        said.append(f"**In the notes:** {item.error}")
+    where = [f"`{place}`" for place in item.found(known)]
+    if item.planned:
+        where = ["To come" + f", around {' and '.join(where)}" * bool(where)]
+    geometry = [notes.GEOMETRIES[item.geometry]] if item.geometry and where and not item.planned else []
+    if where:
+        said.append(f"{', '.join([*where, *geometry])}.")
+    measured = [numbers[model.name] for model in known if item.number in model.notes and model.name in numbers]
+    said += [f"*Measured:* {'; '.join(measured)}."] if measured else []
+    return "\n  ".join(escaped(part) for part in said)
+
+
+def escaped(text: str) -> str:
+    """Outside of `code` and **bold**, the marks of Markdown are plain characters."""
+    parts = text.split("`")
+    parts[::2] = [part.replace("_", r"\_").replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts)
+
+
+def page() -> str:
+    numbers = json.loads(NUMBERS.read_text(encoding="utf-8")) if NUMBERS.is_file() else {}
+    parts = [INTRODUCTION]
+    for chapter in notes.chapters().values():
+        lines = "\n".join(line(item, numbers) for item in chapter.items.values())
+        parts.append(f"## {chapter.number}. {chapter.title}\n\n{chapter.about}\n\n{lines}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"written: {PAGE}")

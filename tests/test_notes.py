@@ -1,0 +1,91 @@
+"""The items of the notes: each once, each found where it says, and the page as the catalogue has it."""
+
+import importlib
+import re
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from horosphere import catalogue
+from horosphere.catalogue import notes
+from horosphere.described import describe
+from tests.cli.command_line import runner
+
+ROOT = Path(__file__).parents[1]
+COUNTS = {1: 22, 2: 1, 3: 5, 4: 12, 5: 4, 6: 10, 7: 8, 8: 15, 9: 8, 10: 31, 11: 39, 12: 13, 13: 9, 14: 43, 15: 10}
+REMARKS = {"8.15", "10.23", "11.29"}  # nothing to call
+ITEMS, MODELS = notes.items(), list(catalogue.models().values())
+
+
+def test_all_230_are_there_once_and_in_order():
+    expected = [f"{chapter}.{item:02d}" for chapter, count in COUNTS.items() for item in range(1, count + 1)]
+    assert list(ITEMS) == expected
+    assert len(expected) == 230
+
+
+@pytest.mark.parametrize("number", ITEMS)
+def test_an_item_is_found(number):
+    item = ITEMS[number]
+    learned = [model for model in MODELS if number in model.notes]
+    assert learned or item.use or item.planned or number in REMARKS
+    assert item.geometry in notes.GEOMETRIES
+    expected = {"any": {"lorentz", "poincare", "euclidean"}, "attention": {"lorentz", "euclidean"}}
+    for model in learned if item.geometry in expected else ():
+        assert set(model.geometries) == expected[item.geometry], model.name
+
+
+@pytest.mark.parametrize("number", [number for number, item in ITEMS.items() if item.use and not item.planned])
+def test_what_is_to_be_used_is_there(number):
+    use = ITEMS[number].use
+    if use.startswith("horosphere "):  # a command
+        verb, name, *words = use.split()[1:]
+        known = describe(catalogue.ENGINE) | describe("horosphere.data.augment:Augmentation")
+        assert verb in ("train", "embed", "measure")
+        assert all(word.partition("=")[0] in known for word in words if "=" in word), use
+        assert verb != "train" or name == "NAME" or name in catalogue.models()
+        return
+    module, _, name = use.partition(":")
+    if not find_spec(module.partition(".")[0]):
+        pytest.skip(f"{module} is not installed")
+    assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("number", [number for number, item in ITEMS.items() if not item.planned])
+def test_it_is_held_by_a_test_that_there_is(number):
+    item = ITEMS[number]
+    assert item.test or number in REMARKS or any(number in model.notes for model in MODELS) or item.number == "12.02"
+    assert not item.test or (ROOT / item.test).exists()
+
+
+def test_models_name_items_that_there_are():
+    assert {number for model in MODELS for number in model.notes} <= set(ITEMS)
+
+
+def test_the_page_is_what_the_catalogue_says():
+    spec = spec_from_file_location("make_classics", ROOT / "docs" / "make_classics.py")
+    maker = module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    text = maker.PAGE.read_text(encoding="utf-8")
+    assert text == maker.page(), "stale: python docs/make_classics.py"
+    assert re.findall(r"^- \*\*(\d+\.\d\d) ", text, re.MULTILINE) == list(ITEMS)
+
+
+def test_a_chapter_and_an_item_in_the_terminal(capsys):
+    run = runner(capsys)
+    code, out, _ = run("list", "--chapter", "9")
+    assert code == 0
+    assert "9.05  AdaGrad" in out
+    code, out, _ = run("list", "9.05")
+    assert "√s + ε" in out
+    assert "ε inside the root" in out
+    assert max(map(len, out.splitlines())) <= 120
+    for words, said in (
+        (["--chapter", "16"], "--chapter 16: there is no such chapter"),
+        (["--chapter", "9", "--task", "nodes"], "--chapter lists the items of a chapter"),
+        (["9.99"], "9.99: there is nothing of this name"),
+    ):
+        code, _, err = run("list", *words)
+        assert code == 2
+        assert said in err
+        assert len(err.splitlines()) == 1
