@@ -60,9 +60,7 @@ class Texts(Task[TextData]):
 
     data: str  # .tsv, .csv or .jsonl of labels and texts; builtin:reviews
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
-    tokens: Literal["words", "characters"] = (
-        "words"  # what texts are made of; a letter of Chinese or Japanese is a word
-    )
+    tokens: Literal["words", "characters"] = "words"  # a letter of Chinese or Japanese is a word
     least: Count = 2  # times that a token must occur; what is rarer is unknown
     length: Size = 200  # tokens after which a text is cut
     eval_rows: Count = 1024  # texts judged while training; at the end all are
