@@ -25,10 +25,10 @@ from horosphere.settings import Decay, Few, Size
 class Seq2SeqConfig(InAnyGeometry):
     """The sizes of both sides."""
 
-    width: Size = 128  # of the points of tokens
-    hidden: Size = 256  # of states
+    width: Size = 64  # of the points of tokens
+    hidden: Size = 128  # of states
     layers: Few = 1  # of the encoder, and of the decoder
-    dropout: Decay = 0.1  # of tokens, and of states before the head
+    dropout: Decay = 0.2  # of tokens, and of states before the head
 
 
 class State(NamedTuple):

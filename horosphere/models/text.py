@@ -112,7 +112,7 @@ class HyperTextConfig(InAnyGeometry):
     width: Size = 32  # of points
     ngrams: Few = 2  # longest run of tokens that has a point of its own
     buckets: Size = 2**16  # points for all runs together, found by hashing
-    dropout: Decay = 0.3  # of tokens and runs
+    dropout: Decay = 0.5  # of tokens and runs
 
 
 class HyperText(nn.Module):

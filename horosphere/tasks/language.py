@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from horosphere import catalogue
 from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
-from horosphere.data.tokenizer import load_tokenizer, special_tokens, token_numbers
+from horosphere.data.tokenizer import CHARACTERS, load_tokenizer, special_tokens, token_numbers
 from horosphere.data.tokens import Corpus, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
 ROUND = 64
 SAMPLE = 48  # tokens that a model in training writes for people to look at
-COUNTED = 512  # of a vocabulary no larger, n-grams are shown beside the model
 INNER = 16  # in a study, the dense models' intermediate_size is a multiple of it
 
 
@@ -166,10 +165,10 @@ class Language(Task[Corpus]):
         return {**scores, **_curvatures(model)}
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """What counting alone predicts, of characters and other small vocabularies."""
-        train, valid = self.corpus.train, self.corpus.valid
-        if train.vocab_size > COUNTED:
+        """What counting alone predicts of characters."""
+        if self.tokenizer != CHARACTERS:
             return {}
+        train, valid = self.corpus.train, self.corpus.valid
         found = NGram(train.tokens, train.vocab_size).perplexities(valid.tokens)
         return {name: {"perplexity": value} for name, value in found.items()}
 

@@ -62,7 +62,7 @@ class Texts(Task[TextData]):
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
     tokens: Unit = "words"  # what texts are made of; a letter of Chinese or Japanese is a word
     least: Count = 2  # times that a token must occur; what is rarer is unknown
-    length: Size = 128  # tokens after which a text is cut
+    length: Size = 200  # tokens after which a text is cut
     eval_rows: Count = 1024  # texts judged while training; at the end all are
     known: Known | None = field(default=None, repr=False, compare=False)  # by a run
 

@@ -1,10 +1,11 @@
 """The order of rows: every row once a pass, a new order each pass, and any stretch of it at any time."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horosphere.data.order import shuffled
+from horosphere.data.order import evenly, held_out, shuffled
 
 COUNTS, SEEDS = st.integers(1, 40), st.integers(0, 2**32 - 1)
 
@@ -48,3 +49,20 @@ def test_each_row_is_as_often_at_each_place():
     table = np.stack([(stream == row).sum(0) for row in range(count)])
     chi = ((table - passes / count) ** 2 / (passes / count)).sum()
     assert chi < 49 + 5 * np.sqrt(2 * 49)  # χ² of (8 - 1)² degrees of freedom, five sigma
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 9, 10, 101])
+def test_a_tenth_is_held_out_and_nothing_is_lost(count):
+    learned, held = held_out(count)
+    assert sorted([*learned, *held]) == list(range(count))
+    assert len(held) == (max(1, count // 10) if count > 1 else 0)
+    assert np.array_equal(held, held_out(count)[1])
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 20, 99])
+def test_some_rows_from_the_first_to_the_last(most):
+    rows = np.arange(100, 120)
+    some = evenly(rows, most)
+    assert len(some) == len(set(some)) == min(most, 20)
+    assert some[0] == 100
+    assert most == 1 or some[-1] == 119

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horosphere.data.tokenizer import END, FILES, load_tokenizer, special_tokens, train_tokenizer
+from horosphere.data.tokenizer import (
+    END,
+    FILES,
+    character_tokenizer,
+    load_tokenizer,
+    special_tokens,
+    train_tokenizer,
+)
 from horosphere.errors import UserError
 
 pytest.importorskip("transformers")
@@ -187,3 +194,29 @@ def test_without_the_packages_the_error_says_what_to_install(monkeypatch, packag
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"{package}: pip install 'horosphere\[language\]'"):
         train_tokenizer(TEXTS, 300)
+
+
+# -- characters -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text("abc é🦄\r\n\t", max_size=40))
+def test_every_text_of_known_characters_comes_back(text):
+    tokenizer = character_tokenizer(["cab", "é🦄 \n\t\r"])
+    ids = tokenizer(text)["input_ids"]
+    assert len(ids) == len(text)
+    assert tokenizer.decode(ids) == text
+
+
+def test_characters_are_numbered_in_order_and_others_are_unknown(tmp_path):
+    tokenizer = character_tokenizer(["ba", "c"])
+    assert tokenizer.encode("abcz") == [2, 3, 4, 1]
+    assert tokenizer.decode(tokenizer.encode("az"), skip_special_tokens=True) == "a"
+    assert special_tokens(tokenizer) == {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).encode("cab☃") == [4, 2, 3, 1]
+
+
+def test_no_characters_are_refused():
+    with pytest.raises(UserError, match="there is no character"):
+        character_tokenizer([""])

@@ -221,6 +221,18 @@ def test_a_batch_depends_on_seed_and_step_only(steps, seed):
         assert one.batch(step, range(0)).shape == (0, 11)
 
 
+@pytest.mark.parametrize("length", [1, 3, 8])
+@pytest.mark.parametrize("size", [9, 10, 17, 40])
+def test_an_epoch_has_the_windows_that_fit_at_every_offset(size, length):
+    """From offset s there are ⌊(S - s - 1)/T⌋: a window takes T + 1 tokens, and none hangs over the end."""
+    windows = Windows(stream(range(size)), length, rows=1, seed=0)
+    fitting = min((size - s - 1) // length for s in range(length))
+    assert windows.count == max(1, fitting)
+    for step in range(3 * windows.count):
+        (window,) = windows.batch(step)
+        assert torch.equal(window, window[0] + torch.arange(length + 1))  # y is x, shifted by one
+
+
 def test_epochs_and_seeds_differ_in_order_and_offset():
     def order(seed, epoch):
         windows = Windows(stream(range(1000)), 10, 99, seed)

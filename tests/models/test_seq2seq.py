@@ -140,3 +140,17 @@ def test_copies_exactly(kind):
     model.eval()
     written = greedy(model.step, model.encode(source, lengths), target[:, 0], end=3, most=6)
     assert written == [[4, 5, 6], [6, 5], [8, 4, 7], [7]]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_half_precision(kind, geometry):
+    model = made(kind, geometry).float()
+    whole = model(SOURCE, LENGTHS, TARGET)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(SOURCE, LENGTHS, TARGET)
+        step, _ = model.step(TARGET[:, 0], model.encode(SOURCE, LENGTHS))
+    assert_close(half.float(), whole, rtol=0.1, atol=0.05)
+    assert_close(step.float(), whole[:, 0], rtol=0.1, atol=0.05)
+    half.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())

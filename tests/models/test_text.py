@@ -124,3 +124,15 @@ def test_without_tokens_a_text_is_at_the_origin():
     for geometry in GEOMETRIES:
         model = made("hypertext", geometry)
         assert_close(model(TOKENS, LENGTHS)[3], model.head.bias)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", MADE)
+def test_half_precision(name, geometry):
+    model = made(name, geometry).float()
+    whole = model(TOKENS, LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(TOKENS, LENGTHS)
+    assert_close(half.float(), whole, rtol=0.1, atol=0.05)
+    half.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())

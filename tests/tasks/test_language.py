@@ -23,7 +23,7 @@ from horosphere.models.writing import packed_inputs, write
 from horosphere.nn import Router
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
-from horosphere.tasks.language import load, token_study
+from horosphere.tasks.language import Language, load, token_study
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.tasks.test_every_task import live, refused, truncate
@@ -79,7 +79,7 @@ def test_a_setting_goes_where_it_belongs_in_its_type(text):
         ("hidden_size=0", "hidden_size=0: it goes from 1 to 1e6"),
         ("length=0", "length=0: it goes from 1 to 1e6"),
         ("geometry=spherical", "geometry=spherical: choose from lorentz, euclidean"),
-        ("model=bert-tiny", "model=bert-tiny: there is no such model"),
+        ("model=gpt-tiny", "model=gpt-tiny: there is no such model"),
         ("model=resnet18", "model=resnet18: a model of the task pictures; language has helm-d-tiny"),
     ],
 )
@@ -483,3 +483,31 @@ def test_a_text_that_has_changed(twins):
             token_study({"helm": twins / "helm-mice-tiny"})
     finally:
         text.write_text(before)
+
+
+# -- the classics -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rnn-lm", "lstm-lm", "fflm"])
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+def test_a_classic_is_trained_loaded_and_writes(text, tmp_path, name, geometry):
+    recipe = tiny("characters", text, f"geometry={geometry}", "steps=2", "sample_every=2", name=name)
+    run_tiny(recipe, tmp_path / "run")
+    model, tokenizer = load(tmp_path / "run")
+    assert model.config.geometry == geometry
+    assert write(model, tokenizer, "The", 5, greedy=True).startswith("The")
+
+
+def test_n_grams_stand_beside_models_of_characters(text, tmp_path):
+    run_tiny(tiny("characters", text, "steps=1"), tmp_path / "run")
+    found = Run.open(tmp_path / "run").baselines()
+    assert list(found) == ["unigram", "bigram", "trigram"]
+    assert found["unigram"]["perplexity"] > found["trigram"]["perplexity"] > 1
+    assert live("language", text).baselines() == {}
+
+
+def test_instruments_for_attention_refuse_a_model_that_has_none(text, tmp_path):
+    run_tiny(tiny("characters", text, "steps=1"), tmp_path / "run")
+    with pytest.raises(UserError, match="these instruments look at attention"):
+        token_study({"gru": tmp_path / "run"})
+    assert Language.examine({"gru": Run.open(tmp_path / "run")}) is None

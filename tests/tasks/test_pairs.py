@@ -256,3 +256,12 @@ def test_two_processes_write_what_one_does(data, tmp_path, kind):
     one, two = ([line for line in lines(tmp_path / name) if "baseline" not in line] for name in ("one", "two"))
     for a, b in zip(one, two, strict=True):
         assert b == pytest.approx(a, rel=1e-3)
+
+
+def test_copies_what_it_never_saw_without_a_mistake(tmp_path):
+    settings = ["data=builtin:copy", "width=32", "hidden=64", "dropout=0", "batch=64", "epochs=6", "lr=5e-3"]
+    recipe = Recipe.read("seq2seq-attention", [*settings, "eval_every=none", "sample_every=none"])
+    scores = run_tiny(recipe, tmp_path / "run").evaluation
+    assert scores["exact"] == scores["token_accuracy"] == scores["bleu"] == 1
+    copied = Run.open(tmp_path / "run").load().translate(["a b c d e f g h", "j j", "c"])
+    assert copied[:2] == ["a b c d e f g h", "j j"]
