@@ -119,6 +119,17 @@ def test_half_precision_ambient(name):
         assert got is exact is None or torch.equal(got, exact.bfloat16())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MANIFOLDS)
+def test_half_precision_moves_in_place_as_beside(name, dtype):
+    """An optimizer of half-precision points loses no more than the rounding at the end."""
+    m, (x, _, v) = manifold(name, 1.0), generic(name, 1.0, dtype)
+    moved, carried = m.flow(x, v, 0.7)
+    m.flow_(x, v, 0.7)
+    assert torch.equal(x, moved)
+    assert torch.equal(v, carried)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MANIFOLDS)
 def test_dtype_follows_the_input_whatever_the_curvature_is_stored_in(name, dtype):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -487,6 +488,40 @@ def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
     assert str(error.value).startswith(
         "the gradient of layers.0.linear.bias in step 1 is not finite: no checkpoint was saved before it"
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "advice"), [(3, "1 to 4", "lr is not the reason"), (6, "5 to 8", "lower lr (now 0.02)")]
+)
+def test_a_loss_without_a_gradient_at_fault_is_told_by_its_steps(tmp_path, step, steps, advice):
+    class Odd(ToyTask):
+        def loss(self, model, batch):
+            loss, numbers = super().loss(model, batch)
+            return loss + (float("inf") if self.step == step else 0.0), numbers
+
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", task=Odd(), steps=20, log_every=4, save_every=4, eval_every=None)
+    assert str(error.value).startswith(f"the loss in steps {steps} is not finite: ")
+    assert advice in str(error.value)
+
+
+def test_a_model_that_recomputes_its_activations_learns_the_same(tmp_path):
+    class Recomputing(Toy):
+        recomputed = 0
+
+        def gradient_checkpointing_enable(self):
+            for block in self.layers:
+                block.register_forward_pre_hook(self.count)
+                block.forward = partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)
+
+        def count(self, *_):
+            self.recomputed += 1
+
+    model = Recomputing()
+    train(tmp_path / "saving", model=model, checkpointing=True)
+    train(tmp_path / "plain")
+    assert model.recomputed
+    assert lines(tmp_path / "saving") == lines(tmp_path / "plain")
 
 
 def test_a_broken_weight_is_never_saved(tmp_path):
