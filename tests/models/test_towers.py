@@ -94,8 +94,12 @@ def tiny_open_clip(tmp_path):
     library = pytest.importorskip("open_clip")
     vision = {"image_size": 32, "layers": 1, "width": 24, "head_width": 12, "patch_size": 8}
     words = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
-    for name, more in (("tiny", {}), ("tiny-hub", {"hf_tokenizer_name": "somebody/words"})):
-        config = {"embed_dim": 12, "vision_cfg": vision, "text_cfg": words | more}
+    for name, more, custom in (
+        ("tiny", {}, {}),
+        ("tiny-apart", {}, {"custom_text": True}),  # its text side is a module of its own
+        ("tiny-hub", {"hf_tokenizer_name": "somebody/words"}, {}),
+    ):
+        config = {"embed_dim": 12, "vision_cfg": vision, "text_cfg": words | more, **custom}
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     known = dict(library.factory._MODEL_CONFIGS)
     library.add_model_config(tmp_path)
@@ -104,20 +108,34 @@ def tiny_open_clip(tmp_path):
     library.factory._MODEL_CONFIGS.update(known)
 
 
-def test_a_model_of_open_clip_has_the_weights_of_its_file(tiny_open_clip, tmp_path):
+@pytest.mark.parametrize("name", ["tiny", "tiny-apart"])
+def test_a_model_of_open_clip_has_the_weights_of_its_file(tiny_open_clip, tmp_path, name):
     torch.manual_seed(0)
-    theirs = tiny_open_clip.create_model("tiny")
+    theirs = tiny_open_clip.create_model(name)
     weights = tmp_path / "weights.safetensors"
     save_file({name: t.contiguous() for name, t in theirs.state_dict().items()}, weights)
-    towers, other = load_towers(f"open_clip:tiny:{weights}"), load_towers("open_clip:tiny")
-    for name, t in theirs.state_dict().items():
-        assert torch.equal(towers.model.state_dict()[name], t), name
+    towers, other = load_towers(f"open_clip:{name}:{weights}"), load_towers(f"open_clip:{name}")
+    for key, t in theirs.state_dict().items():
+        assert torch.equal(towers.model.state_dict()[key], t), key
     assert not torch.equal(other.model.visual.conv1.weight, theirs.visual.conv1.weight)
     tokens, images = towers.tokens(TEXTS), pixels()
-    assert torch.equal(tokens["text"], tiny_open_clip.get_tokenizer("tiny")(TEXTS))
+    assert torch.equal(tokens["text"], tiny_open_clip.get_tokenizer(name)(TEXTS))
     image, text, _ = theirs.eval()(towers.normalised(images), tokens["text"])
     assert_close(torch.nn.functional.normalize(towers.text(tokens), dim=-1), text)
     assert_close(torch.nn.functional.normalize(towers.image(images), dim=-1), image)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-apart"])
+def test_every_weight_of_open_clip_belongs_to_one_side(tiny_open_clip, name):
+    towers = load_towers(f"open_clip:{name}")
+    sides = {side: {id(p) for p in towers.parameters_of(side)} for side in ("text", "image")}
+    assert not sides["text"] & sides["image"]
+    assert sides["text"] | sides["image"] == {id(p) for n, p in towers.model.named_parameters() if "logit" not in n}
+    for side, tower in (("text", towers.text_tower), ("image", towers.image_tower)):
+        inside = {id(p) for p in tower.parameters()}
+        assert inside <= sides[side]
+        assert len(inside) > 10  # the layers
+    assert {id(p) for p in towers.projections()} <= sides["text"]
 
 
 def test_open_clip_reads_tensors_that_fit_and_asks_no_hub(tiny_open_clip, tmp_path):

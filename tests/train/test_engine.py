@@ -524,6 +524,14 @@ def test_a_model_that_recomputes_its_activations_learns_the_same(tmp_path):
     assert lines(tmp_path / "saving") == lines(tmp_path / "plain")
 
 
+def test_what_is_not_learned_may_be_infinite(tmp_path):
+    model = Toy()
+    model.walls = nn.Parameter(torch.tensor([0.0, float("-inf")]), requires_grad=False)
+    train(tmp_path / "run", model=model)
+    train(tmp_path / "plain")
+    assert lines(tmp_path / "run") == lines(tmp_path / "plain")
+
+
 def test_a_broken_weight_is_never_saved(tmp_path):
     class Breaking(Toy):
         def after_step(self):
