@@ -13,6 +13,8 @@ from horosphere.plots import style
 PALETTE = {style.INK, style.MUTED, style.LINE, style.PANEL, style.PAPER, style.ACCENT, style.QUIET, *style.BRANCHES}
 NO_GRID = {"mean radius 2|z| of texts"}  # few points, and bars of their own
 
+UNSAID = {"mean of a tenth"}  # of a picture without a key
+
 
 def check(figure):
     """Complain about whatever would not look like the house's pictures."""
@@ -60,6 +62,12 @@ def _check_chart(figure, axes):
     filled = any(isinstance(collection, QuadMesh) for collection in axes.collections)
     grids = [axis.get_gridlines()[0].get_visible() for axis in (axes.xaxis, axes.yaxis)]
     assert all(grids) != (filled or axes.get_xlabel() in NO_GRID)
+    assert not axes.get_title("center")
+    assert not axes.get_title("right")
+    legends = [one.get_legend() for one in figure.axes if one.get_legend()] + figure.legends
+    said = {text.get_text() for legend in legends for text in legend.get_texts()}
+    assert {*axes.get_legend_handles_labels()[1]} - UNSAID <= said
+    assert all(legend.get_frame_on() is False for legend in legends)
     assert not any(spine.get_visible() for spine in axes.spines.values())
     for axis in (axes.xaxis, axes.yaxis):
         assert {tick.tick1line.get_markersize() for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())} <= {0}
