@@ -702,6 +702,16 @@ def test_in_the_first_step_and_behind_rows_that_were_counted_nothing_is_saved(tm
     assert checkpoints(tmp_path / "run") == checkpoints(tmp_path / "other") == []
 
 
+def test_a_folder_alone_means_a_new_run_that_speaks(tmp_path, capsys):
+    config = EngineConfig(steps=2, batch=8, lr=0.02)
+    fit_task(Toy(), ToyTask(), config, Place(tmp_path / "run"))
+    assert "step 2: " in capsys.readouterr().err
+    before = lines(tmp_path / "run")
+    with pytest.raises(UserError, match="--resume.*--overwrite|--overwrite.*--resume"):
+        fit_task(Toy(seed=1), ToyTask(), config, Place(tmp_path / "run"))
+    assert lines(tmp_path / "run") == before
+
+
 def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
     train(tmp_path / "loud", quiet=False, sample_every=3)
     said = capsys.readouterr()
