@@ -511,7 +511,9 @@ def test_gradient_checkpointing_gives_the_same_gradients():
     m(tokens(), labels=tokens()).loss.backward()
     plain = [p.grad.clone() for p in m.parameters()]
     m.zero_grad()
+    assert not m.is_gradient_checkpointing
     m.gradient_checkpointing_enable()
+    assert m.is_gradient_checkpointing
     m(tokens(), labels=tokens()).loss.backward()
     assert_close([p.grad for p in m.parameters()], plain)
 

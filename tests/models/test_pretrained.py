@@ -191,6 +191,11 @@ def test_a_model_of_the_hub_is_looked_at_before_it_is_opened(tmp_path, monkeypat
     (folder / "adapter_config.json").unlink()
     change(folder / "config.json", auto_map={"AutoModel": "evil.Model"})
     assert "auto_map" in refusal(load_towers, "hf:someone/clip")
+    change(folder / "config.json", auto_map=None)
+    (folder / "model.safetensors").unlink()  # the hub may keep weights under other names
+    with pytest.raises(pytest.fail.Exception, match="it was opened"):
+        load_towers("hf:someone/clip")
+    assert "there are no tensors" in refusal(load_towers, str(folder))
 
 
 def test_the_hub_may_keep_weights_under_other_names_and_a_folder_may_not(tmp_path):

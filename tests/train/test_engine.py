@@ -707,7 +707,7 @@ def test_a_folder_alone_means_a_new_run_that_speaks(tmp_path, capsys):
     fit_task(Toy(), ToyTask(), config, Place(tmp_path / "run"))
     assert "step 2: " in capsys.readouterr().err
     before = lines(tmp_path / "run")
-    with pytest.raises(UserError, match="--resume.*--overwrite|--overwrite.*--resume"):
+    with pytest.raises(UserError, match=r"--resume.*--overwrite|--overwrite.*--resume"):
         fit_task(Toy(seed=1), ToyTask(), config, Place(tmp_path / "run"))
     assert lines(tmp_path / "run") == before
 
