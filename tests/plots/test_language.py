@@ -341,6 +341,8 @@ def test_a_study_as_a_page_or_a_folder(tmp_path, album):
     for out in ("tokens.html", "folder"):
         with pytest.raises(UserError, match="exists already"):
             require_page_place(tmp_path / out)
+        with pytest.raises(UserError, match="exists already"):
+            save_study(study, tmp_path / out)
     save_study(a_study(mixture=False), tmp_path / "tokens.html", overwrite=True)
     assert len(read_page((tmp_path / "tokens.html").read_text(encoding="utf-8")).of("img")) == 3
     (tmp_path / "mine").mkdir()
