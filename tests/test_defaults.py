@@ -55,6 +55,8 @@ def test_timm_makes_our_networks_as_it_makes_its_own():
     ours = import_module("horosphere.models.timm_models")
     for name in ours.__all__:
         assert_same_defaults(getattr(ours, name), timm.models.resnet18)
+        with torch.device("meta"):
+            assert isinstance(getattr(ours, name)(), HCFormer)
 
 
 def test_mask_rcnn_of_torchvision():
