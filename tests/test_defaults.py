@@ -50,6 +50,15 @@ def test_settings_of_timms_networks():
     assert_same_defaults(import_module("horosphere.models.timm_models").TimmHCFormer, timm.models.ResNet, at_least=3)
 
 
+def test_timm_makes_our_networks_as_it_makes_its_own():
+    timm = pytest.importorskip("timm")
+    ours = import_module("horosphere.models.timm_models")
+    for name in ours.__all__:
+        assert_same_defaults(getattr(ours, name), timm.models.resnet18)
+        with torch.device("meta"):
+            assert isinstance(getattr(ours, name)(), HCFormer)
+
+
 def test_mask_rcnn_of_torchvision():
     theirs = pytest.importorskip("torchvision.models.detection")
     assert defaults(mask_rcnn)["size"] == defaults(theirs.MaskRCNN)["min_size"]

@@ -123,6 +123,16 @@ def test_half_precision_is_judged_as_it_is():
     assert half.compute() == exact.compute()
 
 
+def test_each_process_judges_all_and_asks_nobody():
+    """Others have seen the same pictures: together all would count twice."""
+    alone, among = AveragePrecision(), AveragePrecision()
+    among.metric.distributed_available_fn = lambda: True
+    among.metric.dist_sync_fn = lambda *_, **__: pytest.fail("there is nobody to ask")
+    for score in (alone, among):
+        score.add(*scene(0))
+    assert among.compute() == alone.compute()
+
+
 def test_where_there_is_nothing_to_find_it_is_minus_one():
     answer, truth = scene(0)
     empty = Instances(truth.masks[:0], truth.labels[:0], truth.crowd[:0])

@@ -70,3 +70,12 @@ def test_the_truth_is_perfect_and_names_may_be_exchanged():
 def test_where_nothing_counts_scores_are_zero():
     found = semantic_scores(confusion(torch.full((4,), IGNORED), torch.zeros(4, dtype=torch.int64), 2, IGNORED), "ab")
     assert (found.miou, found.accuracy, found.by_class) == (0.0, 0.0, {})
+
+
+def test_shares_of_very_many_pixels_keep_their_digits():
+    """A data set has more pixels than fp32 has digits."""
+    counts = torch.tensor([[10**12 + 1, 2], [1, 3]])
+    scores = semantic_scores(counts, ["sky", "kite"])
+    assert scores.accuracy == (10**12 + 4) / (10**12 + 7)
+    assert scores.by_class == {"sky": (10**12 + 1) / (10**12 + 4), "kite": 3 / 6}
+    assert scores.miou == pytest.approx(sum(scores.by_class.values()) / 2, rel=1e-15)

@@ -187,6 +187,8 @@ def test_the_state_of_a_learner_is_what_learns():
     disturb(model.adapter)
     other.load_state_dict(model.state_dict())
     assert torch.equal(answers(other.towers), answers(model.towers))
+    whole = nn.ModuleDict({"inner": model, "beside": nn.Linear(2, 2).requires_grad_(False)}).state_dict()
+    assert whole.keys() == {*(f"inner.{name}" for name in state), "beside.weight", "beside.bias"}
     name = next(iter(state))
     with pytest.raises(RuntimeError, match="Missing key"):
         other.load_state_dict({key: value for key, value in state.items() if key != name})

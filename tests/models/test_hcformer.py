@@ -157,6 +157,19 @@ def test_each_level_lives_in_the_geometry_it_is_given(patch, window):
     assert torch.equal(first[0].window, first[1].window) == (window == "euclidean")
 
 
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("head", [False, True])
+def test_what_lies_behind_the_last_stage_asked_for_goes_and_the_rest_only_where_told(norm, head):
+    model, x = tiny(), images()
+    maps, kept = model.features(x), (model.norm, model.head)
+    assert model.prune_intermediate_layers([0, 1], prune_norm=norm, prune_head=head) == [0, 1]
+    assert len(model.stages) == len(model.downs) == 2
+    assert_close(model.features(x), maps[:2])
+    assert (model.norm is kept[0], model.head is kept[1]) == (not norm, not head)
+    assert not norm or isinstance(model.norm, nn.Identity)
+    assert not head or (isinstance(model.head, nn.Identity) and model.num_classes == 0)
+
+
 @pytest.mark.parametrize("shifted", [False, True])
 def test_a_setting_reaches_every_block_of_its_stage(shifted):
     """All stages differ in all their numbers: where one read another's, few would notice."""

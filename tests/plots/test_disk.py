@@ -265,6 +265,8 @@ def test_central_and_well_connected_points_are_named_first():
     labels = [f"n{i}" for i in range(12)]
     named = [t.get_text() for t in draw_disk(x, m, labels=labels, max_labels=3).axes[0].texts]
     assert named == ["n0", "n1", "n2"]  # radii grow
+    named = [t.get_text() for t in draw_disk(x.flip(0), m, labels=labels, max_labels=3).axes[0].texts]
+    assert named == ["n11", "n10", "n9"]
     star = [(6, i) for i in range(12) if i != 6]
     assert "n6" in [t.get_text() for t in draw_disk(x, m, star, labels, max_labels=3).axes[0].texts]
     sizes = [t.get_fontsize() for t in draw_disk(x, m, labels=labels, max_labels=12).axes[0].texts]

@@ -178,6 +178,18 @@ def test_experts_go_from_hollow_to_full():
         draw_curvatures([])
 
 
+def test_experts_are_as_far_apart_for_few_as_for_many():
+    def drawn(layers, experts):
+        curvature = torch.linspace(0.5, 2, experts)
+        figure = draw_curvatures([ExpertCurvature(layer, curvature, curvature, experts) for layer in range(layers)])
+        bottom, top = figure.axes[0].get_ylim()
+        return figure.get_figheight(), bottom - top
+
+    for experts in (2, 9):
+        (low, few), (high, many) = (drawn(layers, experts) for layers in (1, 3))
+        assert (high - low) / (many - few) == pytest.approx(0.2)  # inches
+
+
 def test_load_in_units_of_the_fair_share():
     figure = draw_expert_load(LOAD, [1, 4])
     axes, bar = figure.axes
@@ -341,6 +353,8 @@ def test_a_study_as_a_page_or_a_folder(tmp_path, album):
     for out in ("tokens.html", "folder"):
         with pytest.raises(UserError, match="exists already"):
             require_page_place(tmp_path / out)
+        with pytest.raises(UserError, match="exists already"):
+            save_study(study, tmp_path / out)
     save_study(a_study(mixture=False), tmp_path / "tokens.html", overwrite=True)
     assert len(read_page((tmp_path / "tokens.html").read_text(encoding="utf-8")).of("img")) == 3
     (tmp_path / "mine").mkdir()

@@ -59,6 +59,7 @@ def test_each_embedding_is_shown_by_its_own_picture(page, album):
         position, _ = layout(embedded.points, embedded.manifold)
         drawn = next(c for c in figure.axes[0].collections if len(c.get_offsets()) == len(graph))
         assert sorted(order_of(drawn.get_offsets(), position)) == list(range(len(graph)))
+        assert len(figure.axes[0].texts) > 3
         for text in figure.axes[0].texts:  # a name is at its own node
             np.testing.assert_allclose(text.xy, position[graph.labels.index(text.get_text())])
         edges = next(c for c in figure.axes[0].collections if not len(c.get_offsets()) or hasattr(c, "get_segments"))
