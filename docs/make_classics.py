@@ -9,8 +9,9 @@ HERE = Path(__file__).parent
 PAGE, NUMBERS = HERE / "classics.md", HERE / "results" / "classics.json"
 INTRODUCTION = """# The classics, chapter by chapter
 
-Every item of a course on deep learning, in its right form. A third of the items are wrong in the notes that the course
-was taken down in; where that is so, the page says how. **In the notes** is what not to type in.
+What a course on deep learning teaches, item by item, each in its right form. The items and their numbers come from the
+notes of one such course. A third of the notes is wrong. Where that is so, **In the notes** says what stands there: it is
+a common error, to be recognised and not to be used.
 
 An item that is learned has a command. `horosphere train lenet` is the classic, in flat space, on data that come with an
 installed package (`pip install 'horosphere[classics]'`). `geometry=lorentz` curves it, and `horosphere compare lenet`
