@@ -10,8 +10,8 @@ PAGE, NUMBERS = HERE / "classics.md", HERE / "results" / "classics.json"
 INTRODUCTION = """# The classics, chapter by chapter
 
 What a course on deep learning teaches, item by item, each in its right form. The items and their numbers come from the
-notes of one such course. A third of the notes is wrong. Where that is so, **In the notes** says what stands there: it is
-a common error, to be recognised and not to be used.
+notes of one such course. A third of the notes is wrong. Where that is so, **In the notes** says what stands there: an
+error to recognise, not to use.
 
 An item that is learned has a command. `horosphere train lenet` is the classic, in flat space, on data that come with an
 installed package (`pip install 'horosphere[classics]'`). `geometry=lorentz` curves it, and `horosphere compare lenet`
