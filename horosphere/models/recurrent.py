@@ -25,10 +25,10 @@ CELLS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 class ClassicConfig(PretrainedConfig):
     """What both kinds share. Tokens begin about 1 from the origin."""
 
-    # Hugging Face's own, what the data decide, and what the name of a model says
+    # Hugging Face's own, and what the data decide
     no_settings = frozenset(
         {f.name for f in fields(PretrainedConfig)}
-        | {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "cell"}
+        | {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"}
     )
 
     geometry: Literal["euclidean", "lorentz", "poincare"] = "euclidean"
@@ -60,6 +60,7 @@ class RecurrentConfig(ClassicConfig):
     """
 
     model_type = "horosphere-recurrent"
+    no_settings = ClassicConfig.no_settings | {"cell"}  # which the name of the model says
 
     cell: str = "gru"
     num_hidden_layers: Few = 1

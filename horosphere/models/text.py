@@ -111,7 +111,7 @@ class HyperTextConfig(InAnyGeometry):
 
     width: Size = 32  # of points
     ngrams: Few = 2  # longest run of tokens that has a point of its own
-    buckets: Size = 2**16  # points for all runs together, found by hashing
+    buckets: Size = 65536  # points for all runs together, found by hashing
     dropout: Decay = 0.5  # of tokens and runs
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
+from horosphere.geometry import Euclidean
 from horosphere.models.config import FlatOrHyperboloid, require_heads
 from horosphere.nn import Classifier, DecoderLayer, Dropout, Embedding, EncoderLayer, sinusoids, visible
 from horosphere.nn.classic_attention import KeysValues
@@ -67,9 +68,10 @@ class Transformer(nn.Module):
         self.manifold = config.manifold()
         self.scale = math.sqrt(config.width)
         sizes = (config.width, config.heads, config.inner, self.manifold, config.dropout)
-        # √width times as long, an embedding is then about as long as the waves that it is added to
-        self.source = Embedding(source_tokens, config.width, self.manifold, std=1 / self.scale)
-        self.target = Embedding(target_tokens, config.width, self.manifold, std=1 / self.scale)
+        # Tables of coordinates, which waves are added to before there is a point: they learn as in flat space.
+        # √width times as long, an embedding is then about as long as the waves
+        self.source = Embedding(source_tokens, config.width, Euclidean(), std=1 / self.scale)
+        self.target = Embedding(target_tokens, config.width, Euclidean(), std=1 / self.scale)
         self.dropout = Dropout(config.dropout, self.manifold)
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(config.layers))  # type: ignore[assignment]
@@ -91,7 +93,7 @@ class Transformer(nn.Module):
 
     def _embed(self, table: Embedding, tokens: Tensor, first: int = 0) -> Tensor:
         """√width·embedding + waves, which begin at position `first`.   (B, T) -> (B, T, width)"""
-        u = self.manifold.free(table(tokens))
+        u = table(tokens)
         waves = sinusoids(first + tokens.shape[1], u.shape[-1], u.device)[first:]
         return self.dropout(self.manifold.point(self.scale * u + waves.to(u.dtype)))
 

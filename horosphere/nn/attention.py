@@ -63,18 +63,19 @@ def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
 
 
 class Temperature(nn.Module):
-    """What multiplies a head's queries: 2√n/τ with τ = √n·exp(learned); None in flat space.
+    """What multiplies a head's queries: 2√n/τ with a learned τ, √n·`start` at first; None in flat space.
 
     Scores at scale 1/√n then are 2<q, k>/τ.
     """
 
-    def __init__(self, manifold: Manifold):
+    def __init__(self, manifold: Manifold, start: float = 1.0):
         super().__init__()
-        self.log = None if manifold.flat else nn.Parameter(torch.zeros(1))
+        self.start = math.log(start)
+        self.log = None if manifold.flat else nn.Parameter(torch.full((1,), self.start))
 
     def reset_parameters(self) -> None:
         if self.log is not None:
-            nn.init.zeros_(self.log)
+            nn.init.constant_(self.log, self.start)
 
     def forward(self) -> Tensor | None:
         return None if self.log is None else 2 * (-self.log).exp()

@@ -25,7 +25,7 @@ class MultiHeadAttention(nn.Module):
     memory: what is looked at, (B, S, dim); the tokens themselves by default. mask: FULL, CAUSAL, booleans that are True
     where a token sees another, or numbers that are added to the scores; it broadcasts to (B, heads, T, S).
     On the hyperboloid a head weighs by softmax(-d_L²/τ), and its value is the centroid of the points it sees.
-    For c -> 0 the scores become -|q - k|²/τ: those of flat space, less the key's own length.
+    For c -> 0 the scores become -|q - k|²/τ. At first τ = 2√n: those of flat space, less half the key's square.
     Weights have the names of torch's, so its state dicts load. There is no dropout of attention weights: a centroid
     needs weights that sum to 1.
 
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
         self.in_proj_bias = nn.Parameter(torch.empty(3 * dim))
         self.in_proj_time = nn.Parameter(torch.empty(3 * dim, 1)) if manifold.ambient_extra else None
         self.out_proj = _Output(dim, heads, manifold)
-        self.temperature = Temperature(manifold)
+        self.temperature = Temperature(manifold, start=2.0)  # <q, k>/√n: the scale of flat space
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

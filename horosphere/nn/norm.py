@@ -140,7 +140,8 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
     """Batch normalisation around the centroid μ of a batch; torch's in flat space.   (B, C, H, W) -> (B, C, H, W)
 
     v = lower(translate(x, -μ)); v·γ/√(var + ε) for each coordinate, var the mean of v²; lift; translate to β.
-    μ and var are those of all processes, as SyncBatchNorm's. form="free": torch's BatchNorm of the free coordinates.
+    μ and var are those of all processes, as SyncBatchNorm's. A point of C normalised coordinates lies √C from the
+    origin: wide layers want a small c. form="free" is torch's BatchNorm of the free coordinates, and has no such bound.
 
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> x, L = torch.randn(8, 3, 4, 4), Lorentz()
@@ -313,6 +314,8 @@ def _column(per_channel: Tensor, u: Tensor) -> Tensor:
 
 def _dot(a: Tensor, u: Tensor) -> Tensor:
     """a·u of every point, by a product of matrices.   (C,), (B, C, …) -> (B, 1, …)"""
+    if torch.compiler.is_compiling():  # a sum becomes one with what comes before and after it; a product does not
+        return (u * _column(a, u)).sum(1, keepdim=True)
     return (a.view(1, -1) @ u.reshape(*u.shape[:2], -1)).view(u.shape[0], 1, *u.shape[2:])
 
 

@@ -220,8 +220,9 @@ class GRU(_Recurrent):
     """h' = (1 - z) of the way from h to h̃ = P(tanh(…)), coordinate by coordinate.
 
     (T, B, d) -> (T, B, h), (layers, B, h).   h' = translate(lift((1 - z)·lower(translate(h̃, -h))), h); for the same z
-    in all coordinates it lies on the geodesic. Gates are σ(W_x x + W_h h + b). reset="after" the product with h:
-    r·(W h + b), as torch and cuDNN have it. reset="before" it: W(r·h) + b, as in the paper.
+    in all coordinates it lies on the geodesic, and no coordinate becomes larger than in both (`gated`). Gates are
+    σ(W_x x + W_h h + b). reset="after" the product with h: r·(W h + b), as torch and cuDNN have it. reset="before" it:
+    W(r·h) + b, as in the paper.
     Called as torch.nn.GRU. In flat space it is that one.
 
     >>> from horosphere.geometry import Euclidean, Lorentz
@@ -248,14 +249,30 @@ class GRU(_Recurrent):
             read = reading(state[0])
             r, z = (gates[:, : 2 * h] + read[:, : 2 * h]).sigmoid().chunk(2, -1)
             candidate = torch.addcmul(gates[:, 2 * h :], r, read[:, 2 * h :]).tanh()
-            return (part_way(state[0], candidate, 1 - z, free),)
+            return (gated(state[0], candidate, z, free),)
 
         def before(gates: Tensor, state: State) -> State:
             r, z = (gates[:, : 2 * h] + to_gates(state[0])).sigmoid().chunk(2, -1)
             candidate = (gates[:, 2 * h :] + to_candidate(r * state[0])).tanh()
-            return (part_way(state[0], candidate, 1 - z, free),)
+            return (gated(state[0], candidate, z, free),)
 
         return after if self.reset == "after" else before
+
+
+def gated(h: Tensor, candidate: Tensor, z: Tensor, manifold: Manifold) -> Tensor:
+    """(1 - z) of the way from h to the candidate, no coordinate larger than in both, in free coordinates.
+
+    (B, d) x 3 -> (B, d).   In flat space and on geodesics none is. Elsewhere a gate a coordinate can turn the way by an
+    angle: from radius r it may end at 2r, and after some steps nothing is finite. The bound keeps states where tanh
+    puts candidates.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> h, candidate = torch.tensor([[0.9, -0.9]]), torch.tensor([[-0.5, 0.9]])
+    >>> gated(h, candidate, torch.tensor([[0.0, 0.0]]), Lorentz()).round(decimals=3)  # all the way
+    tensor([[-0.5000,  0.9000]])
+    """
+    most = torch.maximum(h.abs(), candidate.abs())
+    return torch.clamp(part_way(h, candidate, 1 - z, manifold), -most, most)
 
 
 class LSTM(_Recurrent):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from horosphere.data.vocabulary import (
     END,
     PAD,
     UNKNOWN,
-    Unit,
     Vocabulary,
     padded,
     read_vocabularies,
@@ -93,7 +92,7 @@ class Pairs(Task[PairData]):
 
     data: str  # a .tsv of two columns; two files, as in a.en,a.fr; builtin:django-fr (es, de, ja, zh), builtin:copy
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
-    tokens: Unit = "words"  # what sentences are made of
+    tokens: Literal["words", "characters"] = "words"  # what sentences are made of
     least: Count = 1  # times that a token must occur; what is rarer is unknown
     length: Size = 32  # most tokens of a sentence; longer pairs are left out
     beams: Few = 1  # sentences that are followed at a time when one is written; 1: the likeliest token each time

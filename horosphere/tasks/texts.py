@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from horosphere import catalogue
 from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.order import evenly
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
-from horosphere.data.vocabulary import PAD, Unit, Vocabulary, padded, read_vocabularies, split, write_vocabularies
+from horosphere.data.vocabulary import PAD, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
@@ -63,7 +63,7 @@ class Texts(Task[TextData]):
 
     data: str  # .tsv, .csv or .jsonl of labels and texts; builtin:reviews
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
-    tokens: Unit = "words"  # what texts are made of; a letter of Chinese or Japanese is a word
+    tokens: Literal["words", "characters"] = "words"  # a letter of Chinese or Japanese is a word
     least: Count = 2  # times that a token must occur; what is rarer is unknown
     length: Size = 200  # tokens after which a text is cut
     eval_rows: Count = 1024  # texts judged while training; at the end all are

@@ -116,6 +116,15 @@ def test_what_fits_is_not_cut():
     assert score(llama(), tokenizer(), random_items(5)).cut == 0
 
 
+@pytest.mark.parametrize("too_long", [-1, 0, 1, 2])
+def test_a_context_is_cut_from_the_first_token_that_does_not_fit(too_long):
+    """The model reads the first token, the context, and all of the choice but its last token."""
+    context, choices = "the sky is blue and the cat sat on the mat", ("dogs chase", "light")
+    whole = [tokenizer()(f"{context} {choice}", add_special_tokens=False)["input_ids"] for choice in choices]
+    model = llama(positions=max(map(len, whole)) - too_long)
+    assert score(model, tokenizer(), [Item(context, choices, gold=0)]).cut == (too_long > 0)
+
+
 def test_contexts_of_their_own():
     model = llama()
     scored = score(model, tokenizer(), [Item(("the dogs", "the cats"), ("chase mice",) * 2, 0)])

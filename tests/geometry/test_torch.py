@@ -49,6 +49,34 @@ def test_vmap_and_its_gradient_are_the_batched_ones(name, function):
     torch.testing.assert_close(jacobian.sum(tuple(range(jacobian.dim() - 2))), expected[0][0])
 
 
+def with_gradients(call, *given):
+    """What a function gives, and the gradient of its sum in each argument and in the curvature."""
+    m, *given = given
+    leaves = [*(t.clone().requires_grad_() for t in given), *m.parameters()]
+    out = call(m, *leaves[: len(given)])
+    return [out, *torch.autograd.grad(out.sum() + 0 * sum(map(torch.sum, leaves)), leaves)]
+
+
+@pytest.mark.parametrize("lead", [(1,), (2, 3), (2, 1, 3)], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", MANIFOLDS)
+def test_a_midpoint_and_its_gradient_are_those_of_each_set_by_itself(name, weighted, lead):
+    m, sets = manifold(name, 0.7, learn=name != "euclidean"), math.prod(lead)
+    x = generic(name, 0.7, n=5 * sets)[0].view(sets, 5, -1)
+    w = torch.rand(sets, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    given = (x, w) if weighted else (x,)
+
+    def call(m, x, *w):
+        return m.midpoint(x, *w)
+
+    whole = with_gradients(call, m, *(t.view(*lead, *t.shape[1:]) for t in given))
+    alone = [with_gradients(call, m, *(t[i] for t in given)) for i in range(sets)]
+    for number, got in enumerate(whole):
+        parts = torch.stack([one[number] for one in alone])
+        expected = parts.view(*lead, *parts.shape[1:]) if number <= len(given) else parts.sum(0)
+        torch.testing.assert_close(got, expected)
+
+
 CORE = [
     "exp",
     "log",
@@ -117,6 +145,17 @@ def test_half_precision_ambient(name):
     m, x = manifold(name, 1.0), generic(name, 1.0, torch.bfloat16)[0]
     for got, exact in zip(m.ambient(x), m.ambient(x.float()), strict=True):
         assert got is exact is None or torch.equal(got, exact.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MANIFOLDS)
+def test_half_precision_moves_in_place_as_beside(name, dtype):
+    """An optimizer of half-precision points loses no more than the rounding at the end."""
+    m, (x, _, v) = manifold(name, 1.0), generic(name, 1.0, dtype)
+    moved, carried = m.flow(x, v, 0.7)
+    m.flow_(x, v, 0.7)
+    assert torch.equal(x, moved)
+    assert torch.equal(v, carried)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.adapters import Adaptation, Learner, adapt, load_adapter
+from horosphere.models.adapters import Adaptation, Learner, adapt, attention_weights, load_adapter
 from tests.models.tiny_clip import CLIPS, huggingface_clip, open_clip
 
 TEXTS = ["a cat", "a dog on a mat", ""]
@@ -115,6 +116,20 @@ def test_adapters_of_another_kind_are_named(tmp_path, change):
     with pytest.raises(UserError) as error:
         load_adapter(CLIPS["transformers"](), tmp_path / "a")
     assert str(error.value).isprintable()
+
+
+def test_attention_has_all_three_projections_or_is_none():
+    layers = nn.ModuleDict({"whole": nn.Module(), "lonely": nn.Module(), "odd": nn.Module()})
+    for name, kinds in {"whole": "qkv", "lonely": "k", "odd": "qkv"}.items():
+        for kind in kinds:
+            setattr(layers[name], f"{kind}_proj", nn.Linear(2, 2))
+    layers["odd"].v_proj = nn.Conv1d(2, 2, 1)
+    found = [(path, weight, parts) for path, _, weight, parts in attention_weights(layers)]
+    assert found == [(f"whole.{kind}_proj", "weight", 1) for kind in "qkv"]
+    layers["in_one"] = nn.MultiheadAttention(2, 1)
+    layers["apart"] = nn.MultiheadAttention(2, 1, kdim=3)  # three weights that are no layers
+    joined = [path for path, _, weight, parts in attention_weights(layers) if (weight, parts) == ("in_proj_weight", 3)]
+    assert joined == ["in_one"]
 
 
 def test_a_second_adapter_and_a_foreign_one_are_refused(tmp_path):

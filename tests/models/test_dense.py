@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.backbones import adapt, create_backbone
+from horosphere.models.backbones import TimmBackbone, adapt, create_backbone
 from horosphere.models.dense import Pyramid, SemanticFPN, SimplePyramid, _in_fp32, mask_rcnn, segmentation_loss
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 
@@ -107,6 +107,15 @@ def test_a_plain_transformer_has_one_map_and_gets_four(build):
     pyramid = Pyramid(build(), 8)
     assert isinstance(pyramid.simple, SimplePyramid)
     assert [tuple(m.shape[1:]) for m in pyramid(x).values()] == [(8, 16, 24), (8, 8, 12), (8, 4, 6), (8, 2, 3)]
+
+
+@pytest.mark.parametrize("unknown", ["forward_intermediates", "feature_info"])
+def test_a_network_of_timm_that_does_not_name_its_levels_has_one_map(unknown):
+    network = timm_resnet().eval()
+    network.__class__ = type("Silent", (type(network),), {unknown: property(lambda _: network.no_such_thing)})
+    backbone, x = TimmBackbone(network), torch.randn(2, 3, 64, 96)
+    (only,) = backbone.pyramid(x)
+    assert_close(only, backbone.features(x)[0])
 
 
 def test_a_transformer_of_torchvision_keeps_its_answers_and_takes_other_sizes():

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from horosphere.errors import UserError
-from horosphere.models.hcformer import HCFORMER, HCFormer, drop_path, hcformer_config
+from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig, drop_path, hcformer_config
 
 TINY = {
     "blocks": (1, 1, 2, 1),
@@ -155,6 +155,34 @@ def test_each_level_lives_in_the_geometry_it_is_given(patch, window):
     first = [tiny(shake=0.1, **geometries, curvature=c).cluster_maps(images())[0][0] for c in (1.0, 9.0)]
     assert torch.equal(first[0].patch, first[1].patch) == (patch == "euclidean")
     assert torch.equal(first[0].window, first[1].window) == (window == "euclidean")
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_setting_reaches_every_block_of_its_stage(shifted):
+    """All stages differ in all their numbers: where one read another's, few would notice."""
+    own = {"blocks": (2, 3), "dims": (8, 12), "heads": (2, 3), "mlp_ratios": (2, 3), "windows": (4, 2)}
+    own |= {"patch_centres": (4, 9), "window_centres": (9, 4)}
+    common = {"head_width": 6, "image_size": 40, "stem_kernel": 7, "stem_stride": 2, "in_channels": 1}
+    common |= {"curvature": 0.7, "patch_geometry": "lorentz", "assignment": "hard", "layer_scale": 0.3}
+    config = HCFormerConfig(**own, **common, hierarchy="shifted" if shifted else "levels")
+    model = HCFormer(config)
+    for stage, (down, blocks) in enumerate(zip(model.downs, model.stages, strict=True)):
+        of = {name: numbers[stage] for name, numbers in own.items()}
+        assert (down.in_channels, down.out_channels) == ((1, 8), (8, 12))[stage]
+        assert (down.kernel_size[0], down.stride[0]) == ((7, 2), (3, 2))[stage]
+        assert len(blocks) == of["blocks"]
+        for index, block in enumerate(blocks):
+            mixer, centres = block.mixer, 0 if shifted else of["window_centres"]
+            assert (mixer.heads, mixer.windows, mixer.size) == (of["heads"], of["windows"], (20, 10)[stage])
+            assert (mixer.side**2, mixer.window_side**2) == (of["patch_centres"], centres)
+            assert mixer.project.out_features == 2 * 6 * of["heads"]
+            assert (mixer.hard, mixer.shift) == (True, shifted and index % 2 == 1)
+            for manifold in (mixer.patch_manifold, mixer.window_manifold):
+                assert not manifold.flat
+                assert manifold.c == 0.7
+            assert block.mlp[0].out_features == of["dims"] * of["mlp_ratios"]
+            for scale in (block.mixer_scale, block.mlp_scale):
+                assert torch.equal(scale, torch.full((of["dims"],), 0.3))
 
 
 def test_position_biases_follow_the_picture_to_another_size():

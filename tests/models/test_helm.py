@@ -20,7 +20,8 @@ from transformers import (
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
-from horosphere.nn import LatentAttention, Router, SwiGLU, TokenHead, document_mask, experts
+from horosphere.nn import Attention, LatentAttention, Router, SwiGLU, TokenHead, document_mask, experts
+from horosphere.nn.slots import SlotResidual
 from tests.models import helm_reference
 
 SIZES = {
@@ -166,6 +167,24 @@ def test_small_curvature_is_nearly_flat():
 
 
 # -- structure --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_setting_reaches_every_layer_that_it_concerns(form):
+    """Not some of them: where one layer had a form or a curvature of its own, few would notice."""
+    m = model(**FORMS[form], rms_norm_eps=1e-3)
+    config = m.config
+    parts = list(m.modules())
+    norms = [norm for block in m.model.layers for norm in (block.input_layernorm, block.post_attention_layernorm)]
+    assert {norm.eps for norm in (*norms, m.model.norm)} == {1e-3}
+    weighted = config.residual == "centroid" and config.geometry == "lorentz"
+    assert {part.weight is not None for part in parts if isinstance(part, SlotResidual)} == {weighted}
+    spaces = [part.manifold for part in parts if hasattr(part, "manifold")]
+    assert {type(space).__name__.lower() for space in spaces} == {config.geometry}
+    assert {float(space.c) for space in spaces if not space.flat} <= {config.curvature}
+    assert [block.self_attn.layer for block in m.model.layers] == list(range(len(m.model.layers)))
+    attention = LatentAttention if config.attention == "latent" else Attention
+    assert {type(block.self_attn) for block in m.model.layers} == {attention}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -492,7 +511,9 @@ def test_gradient_checkpointing_gives_the_same_gradients():
     m(tokens(), labels=tokens()).loss.backward()
     plain = [p.grad.clone() for p in m.parameters()]
     m.zero_grad()
+    assert not m.is_gradient_checkpointing
     m.gradient_checkpointing_enable()
+    assert m.is_gradient_checkpointing
     m(tokens(), labels=tokens()).loss.backward()
     assert_close([p.grad for p in m.parameters()], plain)
 

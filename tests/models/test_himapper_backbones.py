@@ -126,6 +126,28 @@ def test_a_name_without_a_library_is_torchvisions():
         HiMapper("mine:resnet50", 5)
 
 
+@pytest.mark.parametrize("any_size", [False, True])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("timm:test_resnet", (160, 64)),
+        ("timm:vit_tiny_patch16_224", (224,)),
+        ("timm:swin_tiny_patch4_window7_224", (224,)),
+        ("torchvision:resnet18", (224, 64)),
+        ("resnet18", (224, 64)),
+    ],
+)
+def test_a_network_has_as_many_answers_as_asked_for_and_takes_its_sizes(name, sizes, any_size):
+    pytest.importorskip(name.partition(":")[0].replace("resnet18", "torchvision"))
+    with torch.device("meta"):
+        model = create_backbone(name, 5, any_size=any_size).eval()
+        for size in {*sizes, 64} if any_size else sizes:
+            assert model(torch.empty(2, 3, size, size)).shape == (2, 5)
+        if not any_size and 64 not in sizes:
+            with pytest.raises(AssertionError):
+                model(torch.empty(2, 3, 64, 64))
+
+
 @pytest.mark.parametrize(
     ("library", "wrong", "near"),
     [("timm", "resnet5O", "timm:resnet50"), ("torchvision", "swin_tt", "torchvision:swin_t")],

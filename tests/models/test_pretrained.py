@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from horosphere.data.tokenizer import train_tokenizer
 from horosphere.errors import UserError
+from horosphere.foreign import Unreadable
 from horosphere.models.helm import HelmForCausalLM, helm_config
-from horosphere.models.pretrained import read_language_model
+from horosphere.models.pretrained import files_in, read_language_model, require_plain
 from horosphere.models.towers import load_towers
 from horosphere.models.writing import write
 from tests.models.tiny_clip import write_clip
@@ -190,6 +191,37 @@ def test_a_model_of_the_hub_is_looked_at_before_it_is_opened(tmp_path, monkeypat
     (folder / "adapter_config.json").unlink()
     change(folder / "config.json", auto_map={"AutoModel": "evil.Model"})
     assert "auto_map" in refusal(load_towers, "hf:someone/clip")
+    change(folder / "config.json", auto_map=None)
+    (folder / "model.safetensors").unlink()  # the hub may keep weights under other names
+    with pytest.raises(pytest.fail.Exception, match="it was opened"):
+        load_towers("hf:someone/clip")
+    assert "there are no tensors" in refusal(load_towers, str(folder))
+
+
+def test_the_hub_may_keep_weights_under_other_names_and_a_folder_may_not(tmp_path):
+    """transformers finds those of a branch, for example; their shapes are then not known beforehand."""
+    write_clip(tmp_path, ["cat", "dog"])
+    files, kind = files_in(tmp_path), "clip"
+    config = json.loads((tmp_path / "config.json").read_text())
+
+    def built(config):
+        made.append(config)
+        return torch.nn.Linear(2, 2)
+
+    for file in ("model.safetensors", "model.safetensors.index.json"):
+        made = []
+        assert require_plain(files, kind, built, hub=True) == require_plain(files, kind, built) == config
+        assert made == [config, config]  # what is claimed is weighed against what is there
+        if file == "model.safetensors":
+            shutil.copy(tmp_path / file, tmp_path / "part.safetensors")
+            named = dict.fromkeys(load_file(tmp_path / file), "part.safetensors")
+            (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+        (tmp_path / file).unlink()
+    made = []
+    assert require_plain(files, kind, built, hub=True) == config
+    assert not made
+    with pytest.raises(Unreadable, match="there are no tensors"):
+        require_plain(files, kind, built)
 
 
 # -- HELM -------------------------------------------------------------------------------------------------------------

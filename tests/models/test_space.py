@@ -68,6 +68,19 @@ def test_a_picture_behind_its_text_is_entailed_and_one_before_it_is_not(geometry
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_the_way_from_the_root_goes_on_straight_or_turns(geometry):
+    """Ξ is 0 for what lies behind, on a line with the root, and π for what lies before."""
+    space, v = made(geometry), vectors(5)
+    root = space.text(vectors(1, seed=3))[0] if geometry == "sphere" else torch.zeros(6, dtype=torch.float64)
+    if geometry == "sphere":  # seen from a root on it, straight on is along a chord
+        near, far = root + 0.1 * v, root + 0.3 * v
+    else:
+        near, far = space.text(v), space.text(2 * v)
+    assert_close(space.angle(near, far, root), torch.zeros(5, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert_close(space.angle(far, near, root), torch.full((5,), torch.pi, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_all_of_a_space_is_learned(geometry):
     space, v, w = made(geometry), vectors(5).requires_grad_(), vectors(5, seed=1)
     text, image = space.text(v), space.image(w)

@@ -1,5 +1,7 @@
 """Towers: the vectors are the libraries' own, and the two that install without a download find pictures by captions."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -7,6 +9,7 @@ from torch.testing import assert_close
 
 from horosphere.errors import UserError
 from horosphere.models.towers import SpaceConfig, TwoTowers, clip, load_towers, minilm
+from horosphere.models.towers.two import image_encoder
 from tests.models.tiny_clip import CLIPS, Words, huggingface_clip, open_clip, write_clip
 
 TEXTS = ["a cat", "a dog on a mat", ""]
@@ -83,6 +86,91 @@ def test_what_open_clip_does_not_have_is_named(tmp_path):
         load_towers("open_clip:ViT-Z-1")
     with pytest.raises(UserError, match="safetensors only"):
         load_towers(f"open_clip:ViT-B-32:{tmp_path / 'weights.pt'}")
+
+
+@pytest.fixture
+def tiny_open_clip(tmp_path):
+    """A model of open_clip by a name of its own."""
+    library = pytest.importorskip("open_clip")
+    vision = {"image_size": 32, "layers": 1, "width": 24, "head_width": 12, "patch_size": 8}
+    words = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+    for name, more, custom in (
+        ("tiny", {}, {}),
+        ("tiny-apart", {}, {"custom_text": True}),  # its text side is a module of its own
+        ("tiny-hub", {"hf_tokenizer_name": "somebody/words"}, {}),
+    ):
+        config = {"embed_dim": 12, "vision_cfg": vision, "text_cfg": words | more, **custom}
+        (tmp_path / f"{name}.json").write_text(json.dumps(config))
+    known = dict(library.factory._MODEL_CONFIGS)
+    library.add_model_config(tmp_path)
+    yield library
+    library.factory._MODEL_CONFIGS.clear()
+    library.factory._MODEL_CONFIGS.update(known)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-apart"])
+def test_a_model_of_open_clip_has_the_weights_of_its_file(tiny_open_clip, tmp_path, name):
+    torch.manual_seed(0)
+    theirs = tiny_open_clip.create_model(name)
+    weights = tmp_path / "weights.safetensors"
+    save_file({name: t.contiguous() for name, t in theirs.state_dict().items()}, weights)
+    towers, other = load_towers(f"open_clip:{name}:{weights}"), load_towers(f"open_clip:{name}")
+    for key, t in theirs.state_dict().items():
+        assert torch.equal(towers.model.state_dict()[key], t), key
+    assert not torch.equal(other.model.visual.conv1.weight, theirs.visual.conv1.weight)
+    tokens, images = towers.tokens(TEXTS), pixels()
+    assert torch.equal(tokens["text"], tiny_open_clip.get_tokenizer(name)(TEXTS))
+    image, text, _ = theirs.eval()(towers.normalised(images), tokens["text"])
+    assert_close(torch.nn.functional.normalize(towers.text(tokens), dim=-1), text)
+    assert_close(torch.nn.functional.normalize(towers.image(images), dim=-1), image)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-apart"])
+def test_every_weight_of_open_clip_belongs_to_one_side(tiny_open_clip, name):
+    towers = load_towers(f"open_clip:{name}")
+    sides = {side: {id(p) for p in towers.parameters_of(side)} for side in ("text", "image")}
+    assert not sides["text"] & sides["image"]
+    assert sides["text"] | sides["image"] == {id(p) for n, p in towers.model.named_parameters() if "logit" not in n}
+    for side, tower in (("text", towers.text_tower), ("image", towers.image_tower)):
+        inside = {id(p) for p in tower.parameters()}
+        assert inside <= sides[side]
+        assert len(inside) > 10  # the layers
+    assert {id(p) for p in towers.projections()} <= sides["text"]
+
+
+def test_open_clip_reads_tensors_that_fit_and_asks_no_hub(tiny_open_clip, tmp_path):
+    wrong, broken = tmp_path / "wrong.safetensors", tmp_path / "broken.safetensors"
+    save_file({"other": torch.zeros(2)}, wrong)
+    broken.write_bytes(b"no tensors")
+    for source, said in (
+        (f"tiny:{wrong}", "open_clip cannot make it"),
+        (f"tiny:{broken}", "open_clip cannot make it"),
+        ("tiny-hub", "its tokenizer is fetched from the hub"),
+        (f"tiny-hub:{wrong}", "its tokenizer is fetched from the hub"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load_towers(f"open_clip:{source}")
+
+
+def test_an_image_encoder_of_timm_has_the_weights_of_its_file_and_stays_as_it_is(tmp_path):
+    timm = pytest.importorskip("timm")
+    network = timm.create_model("test_resnet")
+    weights = tmp_path / "weights.safetensors"
+    save_file(network.state_dict(), weights)
+    encoder = image_encoder(f"timm:test_resnet:{weights}")
+    assert not encoder.training
+    assert not any(p.requires_grad for p in encoder.parameters())
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        assert_close(encoder(images), network.eval().forward_head(network.forward_features(images), pre_logits=True))
+        assert not torch.equal(encoder(images), image_encoder("timm:test_resnet")(images))
+
+
+@pytest.mark.parametrize("source", ["lite1", "timm:", "torchvision:resnet18", "timm:nothing"])
+def test_an_image_encoder_that_there_is_not_is_named(source):
+    pytest.importorskip("timm")
+    with pytest.raises(UserError, match=f"image={source}: "):
+        image_encoder(source)
 
 
 def test_the_loss_of_clip_is_that_of_transformers():

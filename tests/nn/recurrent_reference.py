@@ -29,7 +29,9 @@ def gru_step(m, layer, suffix, x, state):
         candidate = torch.tanh(into[2 * size :] + read(m, layer, "hh", suffix, kept)[2 * size :])
     else:
         candidate = torch.tanh(into[2 * size :] + r * back[2 * size :])
-    return (toward(m, h, m.point(candidate), 1 - z),)
+    walked = m.ambient(toward(m, h, m.point(candidate), 1 - z))[0]
+    most = torch.maximum(m.ambient(h)[0].abs(), candidate.abs())
+    return (m.point(torch.minimum(torch.maximum(walked, -most), most)),)
 
 
 def lstm_step(m, layer, suffix, x, state):

@@ -327,10 +327,27 @@ def test_pool_counts_only_what_is_on_the_map():
     assert (on_map[:, 2:] == 0).all()
 
 
+@pytest.mark.parametrize("windows", [(3, 3), (3, 2), (1, 4)])
 @pytest.mark.parametrize("size", [(6, 9), (7, 7), (1, 2)])
-def test_join_undoes_cut(size):
+def test_join_undoes_cut(size, windows):
     x = torch.randn(2, *size, 8)
-    assert torch.equal(join(cut(x, (3, 3), 4), (3, 3), size), x)
+    assert torch.equal(join(cut(x, windows, 4), windows, size), x)
+
+
+@pytest.mark.parametrize("grid", [(3, 3), (3, 2), (1, 4)])
+@pytest.mark.parametrize("size", [(6, 8), (7, 7), (5, 9)])
+def test_a_window_gives_its_patches_what_is_its_own(size, grid):
+    """Windows are ⌈H/rows⌉ x ⌈W/columns⌉ patches, cut off at the map's edge."""
+    windows = torch.randn(2, *grid, 3)
+    high, wide = (-(-length // count) for length, count in zip(size, grid, strict=True))
+    whole, parts = spread(windows, size), cut(spread(windows, size), grid, 1).unflatten(1, grid)
+    for row in range(size[0]):
+        for column in range(size[1]):
+            assert torch.equal(whole[:, row, column], windows[:, row // high, column // wide])
+    assert parts.shape == (2, *grid, 1, high * wide, 3)
+    shown = parts.abs().sum(-1)[:, :, :, 0] > 0  # the rest fills up
+    assert torch.equal(parts[:, :, :, 0][shown], windows[:, :, :, None].expand(*shown.shape, 3)[shown])
+    assert shown[0].sum() == size[0] * size[1]
 
 
 def test_centres_lie_on_a_square_grid():

@@ -91,6 +91,17 @@ def test_a_router_counts_the_tokens_it_sent_while_it_learns(geometry):
     assert not gate.load.any()
 
 
+def test_tokens_that_other_processes_sent_count_too(monkeypatch):
+    gate, elsewhere = router("lorentz"), torch.tensor([9.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    gate.load.copy_(torch.tensor([0.0, 1.0, 1.0, 1.0, 2.0]))
+    before = gate.e_score_correction_bias.clone()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda t: t.add_(elsewhere))
+    gate.rebalance(0.25)
+    assert_close(gate.e_score_correction_bias - before, torch.tensor([-0.25] + [0.25] * 4, dtype=torch.float64))
+    assert not gate.load.any()
+
+
 def test_active_experts_are_some_of_all():
     for active in (0, 6):
         with pytest.raises(ValueError, match=f"{active} active experts of 5: choose 1 to 5"):

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, lorentz_to_poincare
 from horosphere.nn import GRU, LSTM, RNN
 from horosphere.nn.part_way import part_way
+from horosphere.nn.recurrent import gated
 from tests.nn import recurrent_reference
 from tests.nn.samples import CURVATURES, CURVED, DIM, manifold, points
 
@@ -158,6 +159,25 @@ def test_gradients_of_a_gate(c, radius):
     for m in (Lorentz(c), Product((Lorentz(c), 2), (Euclidean(), 2))):
         assert torch.autograd.gradcheck(lambda *leaves, m=m: part_way(*leaves, m), leaves)
         assert torch.autograd.gradgradcheck(lambda *leaves, m=m: part_way(*leaves, m), leaves, rtol=2e-3)
+
+
+def test_states_stay_where_candidates_are():
+    """As printed, gates that differ from coordinate to coordinate throw states farther out at every step."""
+    m, generator = Lorentz(), torch.Generator().manual_seed(0)
+    h = plain = torch.zeros(20, 64)
+    for _ in range(40):
+        candidate, z = (torch.rand(20, 64, generator=generator) for _ in "cz")
+        candidate, z = (6 * candidate - 3).tanh(), (z > 0.5).float()
+        h, plain = gated(h, candidate, z, m), part_way(plain, candidate, 1 - z, m)
+    assert not plain.isfinite().all()
+    assert h.abs().max() <= 1
+
+
+@curvatures
+def test_the_bound_on_states_changes_no_geodesic(c):
+    m = Lorentz(c)
+    x, y = points(m, seed=1, std=c**-0.5), points(m, seed=2, std=c**-0.5)
+    assert_close(gated(x, y, torch.full_like(x, 0.7), m), m.geodesic(x, y, 0.3))
 
 
 @kinds

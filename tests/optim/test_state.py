@@ -228,3 +228,23 @@ def test_bf16_points_find_their_target(optimizer, options, name):
         o.step()
     assert p.dtype == torch.bfloat16
     assert m.dist(p.detach(), target).float().mean() < before / 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        (RiemannianAdam, torch.optim.Adam, {}),
+        (RiemannianAdam, torch.optim.Adam, {"amsgrad": True}),
+        (RiemannianSGD, torch.optim.SGD, {"momentum": 0.9}),
+        (RiemannianSGD, torch.optim.SGD, {}),
+    ],
+)
+def test_no_more_is_kept_of_a_point_than_torch_keeps(ours, theirs, options):
+    """But for the number of steps, which torch's SGD does not count."""
+    p = nn.Parameter(points(Lorentz()))
+    made = [ours(group(p, Lorentz()), lr=0.1, **options), theirs([p], lr=0.1, **options)]
+    p.grad = torch.ones_like(p)
+    for optimizer in made:
+        optimizer.step()
+    kept, torchs = ({name for name, value in one.state[p].items() if value is not None} for one in made)
+    assert kept == torchs | {"step"}

@@ -49,6 +49,25 @@ def test_large_tensors_take_the_same_step(optimizer, options, name, monkeypatch)
         torch.testing.assert_close(p, q, rtol=1e-14, atol=1e-14)
 
 
+@curved
+@optimizers
+def test_small_tensors_that_agree_move_at_once(optimizer, options, name, monkeypatch):
+    """Launches cost more than arithmetic there. A large one, one of another dtype and a late one move by themselves."""
+    m, moved = manifold(name), []
+    flow = type(m).flow_
+    monkeypatch.setattr(type(m), "flow_", lambda self, x, v, t: moved.append(len(x)) or flow(self, x, v, t))
+    monkeypatch.setattr(riemannian, "SMALL_ROWS", 6)
+    params = [nn.Parameter(points(m, n, seed=n)) for n in (1, 6, 5, 3, 2)]
+    params[3].data = params[3].data.float()
+    stepping = optimizer(group(params, m), **options)
+    for taking_part, expected in ((params[:-1], [1 + 5, 3, 6]), (params, [1 + 5, 2, 3, 6])):
+        for p in taking_part:
+            p.grad = gradient(m, p, points(m, len(p), seed=9, dtype=p.dtype))
+        stepping.step()
+        assert sorted(moved) == sorted(expected)
+        moved.clear()
+
+
 SHAPES = {
     "one point": lambda x: x[0].clone(),
     "batch of tables": lambda x: x.view(2, 3, 2, DIM).clone(),

@@ -1,4 +1,4 @@
-"""Pages without the seconds that pixels take."""
+"""Pages without the seconds that pixels take, and one look for everything that is drawn."""
 
 import pytest
 
@@ -13,3 +13,22 @@ def album(monkeypatch):
     album = Album()
     monkeypatch.setattr(report, "render", album)
     return album
+
+
+@pytest.fixture(autouse=True)
+def one_look(request, monkeypatch):
+    """What the house drew in a test is looked at when the test is over."""
+    figures = pytest.importorskip("matplotlib.figure", reason="pictures need matplotlib")
+    from tests.plots.look import check
+
+    made, begin = [], figures.Figure.__init__
+
+    def begun(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(figures.Figure, "__init__", begun)
+    yield
+    if request.path.stem not in ("test_style", "test_report"):  # they draw something of their own
+        for figure in made:
+            check(figure)

@@ -121,6 +121,15 @@ def test_a_token_that_was_never_seen_is_not_drawn():
     assert dots(axes)[0][0][:, 0].tolist() == counts[1:].tolist()
 
 
+@pytest.mark.parametrize("most", [SIZE - 1, SIZE])
+def test_of_too_many_tokens_some_are_drawn_each_once(most, monkeypatch):
+    monkeypatch.setattr(language, "DOTS", most)
+    tokens = radius()
+    shown = dots(draw_token_radius({"helm": tokens}, LABELS).axes[0])[0][0].tolist()
+    assert len({tuple(place) for place in shown}) == len(shown) == most
+    assert {tuple(place) for place in shown} <= set(zip(tokens.counts.tolist(), tokens.radius.tolist(), strict=True))
+
+
 def test_names_do_not_cover_each_other():
     axes = draw_token_radius({"helm": radius()}, LABELS, named=30, seen=1).axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]

@@ -179,7 +179,7 @@ def test_a_study_of_widths_shows_loss_and_crowding_of_every_model():
 def test_widths_are_marked_at_powers_of_two(widths, at):
     with style():
         _, axes = new_figure(2.0)
-        axes.plot(widths, [1.0, 2.0])
+        axes.plot(widths, [1.0, 2.0], color=INK)
         draw_widths(axes, np.array(widths, float))
     expected = at if len(at) > 1 else widths
     assert axes.get_xticks().tolist() == expected

@@ -3,6 +3,8 @@
 Colours are shares, dots are centres, thumbnails are attention, edges are parents.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -266,6 +268,22 @@ def test_centres_are_dots_of_their_own_colour_and_windows_end_at_lines():
             assert lines == [3 * at - 0.5 for at in edges if at > 0]
     assert across == [23.5]  # 16 high, two windows of 8
     assert upright == [35.5]  # 24 wide, two windows of 12
+
+
+def test_centres_that_are_many_leave_room_between_them():
+    level, picture = cluster_levels(former(), torch.randn(3, 16, 16))[0], photo()
+    for side in (2, 5, 40):
+        at = (np.arange(side) + 0.5) * 16 / side
+        grid = np.stack(np.meshgrid(at, at, indexing="ij"), -1).reshape(-1, 2)
+        figure = draw_clusters([replace(level, seats=grid, seat_centre=np.zeros(side**2, int))], picture, 16)
+        key = panels(figure)[0]
+        (dots,) = key.collections
+        wide, rim = np.sqrt(dots.get_sizes()), dots.get_linewidths()
+        apart = 72 * key.get_position().width * figure.get_figwidth() / side
+        assert (wide < 0.7 * apart).all()
+        assert (wide > min(10, 0.5 * apart)).all()
+        assert (rim <= 1).all()
+        assert (rim < wide / 7).all()
 
 
 def test_what_was_clustered_is_said():

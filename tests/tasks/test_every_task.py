@@ -18,6 +18,7 @@ from horosphere.described import describe
 from horosphere.errors import UserError
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
+from horosphere.train import training
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe, parts
 from horosphere.train.training import evaluate
@@ -391,6 +392,30 @@ def test_a_wrong_setting_is_named(kind, setting, complaint):
         tiny(kind, "data", setting)
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("setting", "complaint"), [({"lr": -1.0}, "lr=-1"), ({"steps": 0}, "either steps"), ({"keep": 0}, "keep=0")]
+)
+def test_a_recipe_that_was_changed_in_python_is_checked_too(data, tmp_path, kind, setting, complaint):
+    recipe = tiny(kind, data(kind))
+    with pytest.raises(UserError, match=complaint):
+        run_tiny(replace(recipe, engine=replace(recipe.engine, **setting)), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("rank", "quiet"), [(0, False), (0, True), (1, False), (1, True)])
+def test_one_process_speaks_and_only_where_it_may(data, tmp_path, monkeypatch, rank, quiet):
+    recipe = tiny("nodes", data("nodes"))
+
+    def look(task):
+        raise UserError(f"quiet: {task.quiet}")
+
+    monkeypatch.setattr(training, "world", lambda device: contextlib.nullcontext(World(rank)))
+    monkeypatch.setattr(type(recipe.task), "open_data", look)
+    with pytest.raises(UserError, match=f"quiet: {rank > 0 or quiet}"):
+        run_tiny(recipe, tmp_path / "run", quiet=quiet)
 
 
 def test_a_setting_of_somebody_else_is_said_to_be_theirs():

@@ -213,18 +213,20 @@ def test_processes_share_a_validation(recipe, monkeypatch, count, limit, size):
     model, _ = untrained(recipe())
     tokens = stream(count)
     alone = validate(model, tokens, 16, World(), limit)
-    parts, calls = [], []
+    parts, calls, shown = [], [], []
     monkeypatch.setattr(World, "sum", lambda self, values: parts.append(values.clone()) or values)
     model.register_forward_hook(lambda *_: calls.append(1))
     forwards = []
     for rank in range(size):
-        validate(model, tokens, 16, World(rank, size), limit)
+        score = validate(model, tokens, 16, World(rank, size), limit, lambda done, note, rank=rank: shown.append(rank))
+        assert score.stderr is None  # one process has seen some of the windows only
         forwards.append(len(calls))
         calls.clear()
     nats, predicted = sum(parts).tolist()
     assert len(set(forwards)) == 1
     assert nats / predicted == pytest.approx(alone.loss, rel=1e-5)
     assert predicted % alone.tokens == 0
+    assert set(shown) == {0}  # one shows how far all are
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def text(tmp_path_factory):
 
 @pytest.mark.parametrize("geometry", ["euclidean", "lorentz"])
 def test_it_learns_what_can_be_known(text, tmp_path, geometry):
-    settings = ["length=32", "steps=400", "batch=16", "width=32", "lr=5e-3", "eval_every=none", "save_every=400"]
+    settings = ["length=32", "steps=700", "batch=16", "width=32", "lr=5e-3", "eval_every=none", "save_every=700"]
     run_tiny(tiny("masked", text, *settings, f"geometry={geometry}"), tmp_path / "run")
     run = Run.open(tmp_path / "run")
     scores, beside = run.scores(), run.baselines()["unigram"]

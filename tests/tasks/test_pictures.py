@@ -21,6 +21,7 @@ from horosphere.evaluate import classification
 from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier
+from horosphere.models.convnets import CONVNETS
 from horosphere.models.hcformer import HCFORMER
 from horosphere.models.himapper import HiMapper
 from horosphere.optim import param_groups
@@ -117,7 +118,7 @@ def test_data_must_be_given():
 
 def test_every_hcformer_has_its_recipe():
     names = {name for name in recipe_names() if read_recipe(name)["task"] == "pictures"}
-    assert names == {*HCFORMER, "himapper", "himapper-32"}
+    assert names == {*HCFORMER, *CONVNETS, "himapper", "himapper-32"}
     for name in HCFORMER:
         assert Recipe.read(name, ["data=a.npz"]).task.model == name
 

@@ -174,6 +174,23 @@ def test_alone_the_main_process_asks_nobody(monkeypatch):
     assert World().from_main(lambda: 3) == World().main_first(lambda: 3) == 3
 
 
+def test_others_work_after_the_main_process_and_it_works_once(monkeypatch):
+    done = []
+
+    def told(self, message, by=0):
+        done.append("all have heard of the main one")
+        return message or {"value": None}
+
+    monkeypatch.setattr(World, "_told", told)
+    for rank, expected in (
+        (0, ["work", "all have heard of the main one"]),
+        (1, ["all have heard of the main one", "work"]),
+    ):
+        assert World(rank, size=2).main_first(lambda: done.append("work") or "answer") == "answer"
+        assert done == expected
+        done.clear()
+
+
 def test_norms_are_lengths_and_show_what_is_not_finite():
     tensors = [torch.tensor([3.0, 4.0]), None, torch.tensor([[float("nan")]]), torch.tensor([float("inf"), 1.0])]
     lengths = norms(tensors, World())

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -526,6 +527,48 @@ def test_the_parameter_a_broken_gradient_came_in_by_is_named(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("step", "steps", "advice"), [(3, "1 to 4", "lr is not the reason"), (6, "5 to 8", "lower lr (now 0.02)")]
+)
+def test_a_loss_without_a_gradient_at_fault_is_told_by_its_steps(tmp_path, step, steps, advice):
+    class Odd(ToyTask):
+        def loss(self, model, batch):
+            loss, numbers = super().loss(model, batch)
+            return loss + (float("inf") if self.step == step else 0.0), numbers
+
+    with pytest.raises(UserError) as error:
+        train(tmp_path / "run", task=Odd(), steps=20, log_every=4, save_every=4, eval_every=None)
+    assert str(error.value).startswith(f"the loss in steps {steps} is not finite: ")
+    assert advice in str(error.value)
+
+
+def test_a_model_that_recomputes_its_activations_learns_the_same(tmp_path):
+    class Recomputing(Toy):
+        recomputed = 0
+
+        def gradient_checkpointing_enable(self):
+            for block in self.layers:
+                block.register_forward_pre_hook(self.count)
+                block.forward = partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)
+
+        def count(self, *_):
+            self.recomputed += 1
+
+    model = Recomputing()
+    train(tmp_path / "saving", model=model, checkpointing=True)
+    train(tmp_path / "plain")
+    assert model.recomputed
+    assert lines(tmp_path / "saving") == lines(tmp_path / "plain")
+
+
+def test_what_is_not_learned_may_be_infinite(tmp_path):
+    model = Toy()
+    model.walls = nn.Parameter(torch.tensor([0.0, float("-inf")]), requires_grad=False)
+    train(tmp_path / "run", model=model)
+    train(tmp_path / "plain")
+    assert lines(tmp_path / "run") == lines(tmp_path / "plain")
+
+
 def test_a_broken_weight_is_never_saved(tmp_path):
     class Breaking(Toy):
         def after_step(self):
@@ -694,6 +737,16 @@ def test_in_the_first_step_and_behind_rows_that_were_counted_nothing_is_saved(tm
     with pytest.raises(UserError, match=r"replace it\.$"):
         fit_task(flat_model(), Torn(3, row=2), config, quiet(tmp_path / "other"))
     assert checkpoints(tmp_path / "run") == checkpoints(tmp_path / "other") == []
+
+
+def test_a_folder_alone_means_a_new_run_that_speaks(tmp_path, capsys):
+    config = EngineConfig(steps=2, batch=8, lr=0.02)
+    fit_task(Toy(), ToyTask(), config, Place(tmp_path / "run"))
+    assert "step 2: " in capsys.readouterr().err
+    before = lines(tmp_path / "run")
+    with pytest.raises(UserError, match=r"--resume.*--overwrite|--overwrite.*--resume"):
+        fit_task(Toy(seed=1), ToyTask(), config, Place(tmp_path / "run"))
+    assert lines(tmp_path / "run") == before
 
 
 def test_a_log_gets_a_line_an_evaluation_and_quiet_none(tmp_path, capsys):
