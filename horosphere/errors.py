@@ -21,6 +21,9 @@ class NotFinite(UserError):
     """What was computed is NaN or infinite."""
 
 
+MANY = 200  # names that a message still lists in full; a vocabulary has thousands
+
+
 def choices(name: object, known: Iterable[str], more: str = "") -> str:
     """How a message about an unknown name ends: with near misses, else with all there are and what `more` there is.
 
@@ -29,7 +32,8 @@ def choices(name: object, known: Iterable[str], more: str = "") -> str:
     """
     known = list(known)
     near = difflib.get_close_matches(str(name), known)
-    return f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}{more}"
+    shown = known if len(known) <= MANY else [*known[:20], "…"]
+    return f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(shown)}{more}"
 
 
 def one_line(text: object, most: int = 160) -> str:

@@ -58,3 +58,10 @@ def require(feature: str) -> None:
         except ImportError as error:
             missing = (error.name or package).partition(".")[0]
             raise UserError(f"{what} need the package {missing}: pip install {install}") from None
+
+
+def require_package(package: str) -> None:
+    """The same for a package whose import has just failed, if it belongs to an extra."""
+    for feature, (_, packages, _) in NEEDS.items():
+        if package.partition(".")[0] in packages:
+            require(feature)

@@ -53,3 +53,9 @@ def test_what_is_like_nothing_is_answered_with_all_there_are(name):
 
 def test_what_is_no_text_is_answered_too():
     assert choices(None, iter(NAMES)) == f"choose from {', '.join(NAMES)}"
+
+
+def test_a_vocabulary_is_not_listed_in_full():
+    words = [f"word{n}" for n in range(9999)]
+    assert choices("x", words) == f"choose from {', '.join(words[:20])}, …"
+    assert choices("word9998s", words).startswith("did you mean word9998")

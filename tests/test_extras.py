@@ -1,11 +1,13 @@
 """What an error tells the user to install exists."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from horosphere import catalogue
 from horosphere.errors import UserError
 from horosphere.extras import NEEDS, require
 
@@ -24,3 +26,12 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(NEEDS, "moon", ("journeys", ("no_such_rocket",), "'horosphere[moon]'"))
     with pytest.raises(UserError, match=r"journeys need the package no_such_rocket: pip install 'horosphere\[moon\]'"):
         require("moon")
+
+
+def test_a_model_whose_package_is_missing_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "horosphere.models.recurrent", raising=False)
+    with pytest.raises(UserError, match=r"language models need the package transformers: pip install 'horosphere"):
+        catalogue.resolve("horosphere.models.recurrent:RecurrentConfig")
+    with pytest.raises(ModuleNotFoundError):
+        catalogue.resolve("horosphere.nothing:here")

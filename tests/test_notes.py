@@ -80,10 +80,13 @@ def test_a_chapter_and_an_item_in_the_terminal(capsys):
     assert "√s + ε" in out
     assert "ε inside the root" in out
     assert max(map(len, out.splitlines())) <= 120
+    assert run("list", "9.5")[1] == run("list", "AdaGrad")[1] == out
+    assert "recipe skip-gram" in run("list", "skip-gram")[1]  # a model goes before the item of its name
     for words, said in (
         (["--chapter", "16"], "--chapter 16: there is no such chapter"),
         (["--chapter", "9", "--task", "nodes"], "--chapter lists the items of a chapter"),
         (["9.99"], "9.99: there is nothing of this name"),
+        (["9"], "9: a chapter of the notes is listed with --chapter 9"),
     ):
         code, _, err = run("list", *words)
         assert code == 2

@@ -14,6 +14,7 @@ from horosphere.catalogue import classics, systems
 from horosphere.catalogue.entries import BOTH, FLAT, LORENTZ, Comparison, Entrant, Model, Plugin, Task
 from horosphere.described import Setting, describe
 from horosphere.errors import UserError, choices, one_line
+from horosphere.extras import require_package
 
 __all__ = ["BOTH", "FLAT", "LORENTZ", "Comparison", "Entrant", "Model", "Plugin", "Task"]
 
@@ -151,4 +152,8 @@ def comparison_of_geometries(names: tuple[str, ...]) -> Comparison:
 def resolve(reference: str) -> Any:
     """What "module:name" stands for, imported now."""
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        require_package(error.name or "")
+        raise

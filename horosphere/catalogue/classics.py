@@ -166,7 +166,7 @@ def _recurrent(cell: str, title: str, paper: str, notes: tuple[str, ...]) -> Mod
 
 
 RECURRENT: tuple[Model, ...] = (
-    _recurrent("rnn", "RNN language model", "Elman 1990", ("8.09", "8.10", "8.13", "8.14")),
+    _recurrent("rnn", "RNN language model", "Elman 1990", ("8.09", "8.10", "8.13")),
     _recurrent("gru", "GRU language model", "Cho et al. 2014; curved: Ganea et al. 2018", ("8.11",)),
     _recurrent("lstm", "LSTM language model", "Hochreiter & Schmidhuber 1997", ("8.12",)),
     Model(
@@ -248,7 +248,7 @@ TEXTS: tuple[Model, ...] = (
         settings="horosphere.models.text:BiRNNConfig",
         geometries=ANY,
         oracle="torch's LSTM, each text alone",
-        notes=("11.30",),
+        notes=("8.14", "11.30"),
     ),
     Model(
         "hypertext",

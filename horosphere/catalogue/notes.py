@@ -64,3 +64,14 @@ def items() -> dict[str, Item]:
     230
     """
     return {number: item for one in chapters().values() for number, item in one.items.items()}
+
+
+def find(name: str) -> Item | None:
+    """The item of this number, its zero left out or not, or of this name in any letters.
+
+    >>> find("11.06") is find("11.6") is find("skip-gram")
+    True
+    """
+    chapter, _, place = name.partition(".")
+    known = {item.name.lower(): item for item in items().values()} | items()
+    return known.get(f"{chapter}.{place.zfill(2)}") or known.get(name.lower())

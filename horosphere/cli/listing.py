@@ -35,12 +35,14 @@ def run(args: argparse.Namespace) -> None:
         return _models(args.task, args.geometry)
     if chosen:
         raise UserError(f"--task and --geometry choose among all models; leave them out, or the name {args.name}")
-    if args.name in notes.items():
-        return _item(notes.items()[args.name])
     recipes = dict.fromkeys(recipe_names(), args.name)
     tables: tuple[dict[str, Any], ...] = (catalogue.models(), catalogue.tasks(), catalogue.comparisons(), recipes)
     known = list(dict.fromkeys(name for entries in tables for name in entries))
+    if args.name not in known and (item := notes.find(args.name)):
+        return _item(item)
     if args.name not in known:
+        if args.name in notes.chapters():
+            raise UserError(f"{args.name}: a chapter of the notes is listed with --chapter {args.name}")
         raise UserError(f"{args.name}: there is nothing of this name; {choices(args.name, known)}")
     tellers: tuple[Any, ...] = (_model, _task, _comparison, _recipe)
     for entries, tell in zip(tables, tellers, strict=True):

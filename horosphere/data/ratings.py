@@ -350,12 +350,13 @@ def _numbers(these: np.ndarray, below: int) -> bool:
     return these.ndim == 1 and bool(((these >= 0) & (these < below)).all())
 
 
-def by_label(labels: list[str], label: str, what: str) -> int:
-    """The number of a user or an item.
+def by_label(labels: list[str], label: str | int, what: str) -> int:
+    """The number of a user or an item. What a file calls 7 may be asked for as 7.
 
-    >>> by_label(["tea", "rum"], "rum", "item")
-    1
+    >>> by_label(["tea", "rum"], "rum", "item"), by_label(["7", "8"], 8, "user")
+    (1, 1)
     """
+    label = str(label)
     if label not in labels:
         near = difflib.get_close_matches(label, labels) or labels[:3]
         raise UserError(f"there is no {what} {one_line(label)}; among those there are: {', '.join(near)}")

@@ -80,7 +80,9 @@ def open_texts(data: str, valid: str | None, how: TextOptions, known: Known | No
         train, held = np.arange(len(rows)), len(rows) + np.arange(len(others))
         rows = rows + others
     if not len(train) or not len(held):
-        raise UserError(f"{data}: {len(rows)} texts; give at least 2, some to learn from and some to judge by")
+        raise UserError(
+            f"{data}: {len(rows)} different texts of one label each; give 2 or more, a line a text, its label first"
+        )
     labels, texts = [label for label, _ in rows], [text for _, text in rows]
     classes = known.classes if known else sorted({labels[row] for row in train})
     if len(classes) < 2:
@@ -137,11 +139,15 @@ def read_texts(name: str) -> list[Labelled]:
 
 
 def _table(name: str, delimiter: str) -> Iterator[tuple[int, str, str]]:
+    label, text = 0, 1
     for place, (line, cells) in enumerate(read_table(name, delimiter=delimiter)):
         if len(cells) != 2:
             raise UserError(f"{name} line {line}: a label and a text are two columns, and these are {len(cells)}")
-        if place or tuple(cell.strip().lower() for cell in cells) != COLUMNS:  # a head may come first
-            yield line, cells[0], cells[1]
+        head = [cell.strip().lower() for cell in cells]
+        if not place and sorted(head) == sorted(COLUMNS):  # a head may come first, and says which column is which
+            label, text = map(head.index, COLUMNS)
+        else:
+            yield line, cells[label], cells[text]
 
 
 def _objects(name: str) -> Iterator[tuple[int, str, str]]:

@@ -53,12 +53,14 @@ class Table:
         """
         names = sorted(set(self.answers or ()))
         numbers = [_number(name) for name in names]
-        if all(map(math.isfinite, numbers)):
+        are_numbers = all(map(math.isfinite, numbers))
+        if are_numbers:
             names = [name for _, name in sorted(zip(numbers, names, strict=True))]
         if len(names) < 2:
             found = f'only "{one_line(names[0])}"' if names else "no answers"
             raise UserError(f"{self.source}: the column {self.target} has {found}; to tell classes apart, give two")
-        if 2 < len(names) > len(self) / 2:
+        measured = are_numbers and len(names) > 20  # of a class, every fifth row is held out: give it five
+        if 2 < len(names) > len(self) / (5 if measured else 2):
             what = f"{len(names)} classes in {len(self)} rows"
             how = "learn a number with model=linear-regression, or name another column with target=…"
             raise UserError(f"{self.source}: the column {self.target} has {what}; {how}")

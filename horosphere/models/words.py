@@ -46,9 +46,7 @@ class WordsConfig(InAnyGeometry):
 class SkipGramConfig(WordsConfig):
     output: Literal["noise", "tree"] = "noise"  # tree: hierarchical softmax over a Huffman tree
     negatives: Count = 5  # noise words for each pair
-    shared: Natural = (
-        64  # noise words drawn for a whole step, weighed as `negatives` a pair; 0: each pair draws its own
-    )
+    shared: Natural = 64  # noise words for a whole step, weighed as `negatives` a pair; 0: each pair draws its own
 
 
 @dataclass(frozen=True, kw_only=True)

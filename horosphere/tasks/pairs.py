@@ -26,6 +26,7 @@ from horosphere.data.vocabulary import (
     read_vocabularies,
     write_vocabularies,
 )
+from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.translation import bleu, exact_match
 from horosphere.files import digest
@@ -64,6 +65,8 @@ class TrainedPairs:
 
     @torch.no_grad()
     def translate(self, texts: Sequence[str]) -> list[str]:
+        if isinstance(texts, str):  # a sequence too, of letters
+            raise UserError(f'translate("{one_line(texts, 40)}"): texts come in a list; write translate(["…"])')
         if not texts:
             return []
         rows = [[*self.vocabularies["source"].encode(text)[: self.length], END] for text in texts]

@@ -63,6 +63,7 @@ class RatingsTask(Task[RatingData]):
 
     kind = "ratings"
     unit = "ratings"
+    then = 'python -c \'from horosphere.runs import Run; print(Run.open("{run}").load().recommend("USER"))\''
     alone = "tables of users and items are trained by one process"
     metrics = (
         Metric("rmse", "RMSE", 4, "low", "judged"),
@@ -237,7 +238,7 @@ class Recommender:
         return self.data.learned.items
 
     @torch.no_grad()
-    def recommend(self, user: str, k: int = 10) -> list[tuple[str, float]]:
+    def recommend(self, user: str | int, k: int = 10) -> list[tuple[str, float]]:
         """The k items of the highest scores among those that this user has not rated."""
         number = np.array([by_label(self.users, user, "user")])
         scores = every_item(self.network, self.data, number)[0].float().cpu()
@@ -246,7 +247,7 @@ class Recommender:
         return [(self.items[n], value) for n, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 
     @torch.no_grad()
-    def similar(self, item: str, k: int = 10) -> list[tuple[str, float]]:
+    def similar(self, item: str | int, k: int = 10) -> list[tuple[str, float]]:
         """The k items nearest to this one, and how far they are."""
         number = by_label(self.items, item, "item")
         points = item_points(self.network, self.data)

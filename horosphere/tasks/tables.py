@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from horosphere import catalogue
@@ -54,12 +55,13 @@ class TrainedTable:
     schema: Schema
 
     @torch.no_grad()
-    def predict(self, rows: np.ndarray) -> list[str] | np.ndarray:
+    def predict(self, rows: ArrayLike) -> list[str] | np.ndarray:
         """The class or the number of each row, as its table had it; of an RBM P(h = 1 | row).   (N, F) -> N"""
+        rows = np.asarray(rows, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.schema.columns):
             what = f"{len(self.schema.columns)} columns: {one_line(', '.join(self.schema.columns))}"
             raise UserError(f"rows of shape {tuple(rows.shape)}: the model has learned from {what}")
-        scaled = self.schema.scaling(np.asarray(rows, dtype=np.float64))
+        scaled = self.schema.scaling(rows)
         out = self.network(torch.from_numpy(scaled).to(next(self.network.parameters()).dtype))
         if self.network.answer == "class":
             return [self.schema.classes[k] for k in out.argmax(1)]

@@ -18,6 +18,7 @@ from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.order import evenly
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
 from horosphere.data.vocabulary import PAD, Vocabulary, padded, read_vocabularies, split, write_vocabularies
+from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
 from horosphere.models.weights import begin_with
@@ -40,6 +41,8 @@ class TrainedTexts:
 
     @torch.no_grad()
     def classify(self, texts: Sequence[str]) -> list[str]:
+        if isinstance(texts, str):  # a sequence too, of letters
+            raise UserError(f'classify("{one_line(texts, 40)}"): texts come in a list; write classify(["…"])')
         if not texts:
             return []
         rows = [self.vocabulary.encode(text)[: self.length] for text in texts]

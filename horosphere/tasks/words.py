@@ -54,7 +54,7 @@ class Words(Task[Corpus]):
 
     kind = "words"
     alone = "the tables of words lie in one process"
-    then = 'python -c \'from horosphere.runs import Run; print(Run.open("{run}").load().neighbors("city"))\''
+    then = 'python -c \'from horosphere.runs import Run; print(Run.open("{run}").load().neighbors("WORD"))\''
     metrics = (
         Metric("wordsim", "WordSim-353 ρ", 3, "high", "judged"),
         Metric("simlex", "SimLex-999 ρ", 3, "high"),

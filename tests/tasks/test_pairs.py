@@ -193,6 +193,8 @@ def test_a_run_translates(run, data):
     assert len(answers) == 4
     assert answers == [trained.translate([text])[0] for text in texts]  # whatever stands beside it
     assert trained.translate([]) == []
+    with pytest.raises(UserError, match="texts come in a list"):
+        trained.translate("a b")
 
 
 def test_other_pairs_are_judged_in_the_words_of_the_run(run, tmp_path):

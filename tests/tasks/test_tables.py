@@ -99,7 +99,7 @@ def test_a_trained_model_says_classes_by_their_names(csv, tmp_path):
     model = run.load()
     assert model.schema.columns == ["height", "width", "age", "weight"]
     rows = np.array([[3.0, 0, 0, 0], [0, 3.0, 0, 0], [0, 0, 3.0, 0]])
-    assert model.predict(rows) == ["a", "b", "c"]
+    assert model.predict(rows) == model.predict(rows.tolist()) == ["a", "b", "c"]
     assert "4 columns: height, width, age, weight" in refusal(lambda: model.predict(rows[:, :2]))
 
 

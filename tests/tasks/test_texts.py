@@ -82,6 +82,8 @@ def test_a_run_classifies(run):
     assert trained.classify(["3 times whale", "4 times crow", "4 times cat"]) == ["sea", "air", "land"]
     assert trained.classify(["", "x"])[0] in trained.classes
     assert trained.classify([]) == []
+    with pytest.raises(UserError, match=r'classify\("a whale"\): texts come in a list; write classify\(\["…"\]\)'):
+        trained.classify("a whale")
 
 
 def test_other_texts_are_judged_in_the_words_of_the_run(run, tmp_path):
