@@ -18,6 +18,17 @@ installed package (`pip install 'horosphere[classics]'`; MovieLens' ratings: `pi
 `geometry=lorentz` curves it, and `horosphere compare lenet` trains it in all its geometries and says whether curvature
 pays. An item that is not learned names the function to call.
 
+**Your own data** take the place of those of a recipe:
+
+| task | `data=` |
+|---|---|
+| tables | a .csv or .tsv of numbers; the last column is the answer, or `target=NAME` |
+| ratings | a .csv or .tsv with user, item, rating and, if you have it, time |
+| texts | a .tsv, .csv or .jsonl with a label and a text a line |
+| pairs | a .tsv with source and target a line, or two files: `data=a.en,a.fr` |
+| words, language, masked | text files, or a folder of them |
+| pictures | a folder of class folders, or an .npz |
+
 `horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
 What was measured, with spreads and verdicts: [results](results/classics.md).
 """
