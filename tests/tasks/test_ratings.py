@@ -164,6 +164,9 @@ def test_every_model_learns_in_every_geometry_and_goes_on_exactly(data, tmp_path
 def test_distances_can_score_too(data, tmp_path):
     run_tiny(recipe("mf", data, "score=distance", "geometry=lorentz"), tmp_path / "mf")
     run_tiny(recipe("bpr", data, "score=distance", "geometry=lorentz", "loss=hinge"), tmp_path / "bpr")
+    rating, ranking = (Run.open(tmp_path / name).scores() for name in ("mf", "bpr"))
+    assert 0 < rating["rmse"] < 10
+    assert 0 <= ranking["auc"] <= 1
 
 
 # -- what a run answers -----------------------------------------------------------------------------------------------
