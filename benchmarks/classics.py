@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 
 from horosphere import catalogue
 from horosphere.files import write_whole
+from horosphere.study.table import RESULTS
 from horosphere.tables import table_lines
 
 
@@ -35,7 +36,7 @@ REFERENCES = (
     Reference("gru-lm", "perplexity", "5.62", "trigram of characters"),
     Reference("skip-gram", "wordsim", "0.480", "gensim on the same text"),
     Reference("mf", "rmse", "0.943", "SVD with biases"),
-    Reference("neumf", "hit10", "0.598", "recbole, 3 epochs"),
+    Reference("neumf", "hit10_of_100", "0.598", "recbole, 3 epochs"),
     Reference("textcnn", "accuracy", "0.849", "TF-IDF and logistic regression"),
     Reference("rbm", "pseudo_ll", "-21.0", "scikit-learn's machine, digits/16, 32 units"),
 )
@@ -50,7 +51,7 @@ def study(model: catalogue.Model, folder: Path, seeds: int, jobs: int, device: s
         return {"verdict": "flat space only", "rows": {"euclidean": {k: [row[k] for row in rows] for k in rows[0]}}}
     words = ["compare", model.name, "--geometries", "lorentz,euclidean", "--seeds", str(seeds), "--jobs", str(jobs)]
     _horosphere(*words, *common)
-    results = json.loads((out / "results.json").read_text())
+    results = json.loads((out / RESULTS).read_text())
     rows = {row["entrant"]["name"]: row["scores"] for row in results["rows"]}
     return {"verdict": results["verdict"], "rows": rows, "baselines": results["baselines"]}
 
@@ -88,8 +89,8 @@ def main() -> None:
         except subprocess.CalledProcessError as error:
             failed.append(f"{name}: exit code {error.returncode}")
             continue
-        metric = first_metric(known[name], found["rows"])
         reference = references.get(name)
+        metric = metric_of(known[name], found["rows"], reference)
         cells = {geometry: shown(scores[metric.name], metric.digits) for geometry, scores in found["rows"].items()}
         known_value = f"{reference.value} ({reference.source})" if reference else ""
         table.append([name, metric.title, known_value, cells.get("euclidean", ""), cells.get("lorentz", "")])
@@ -105,10 +106,11 @@ def main() -> None:
         )
 
 
-def first_metric(model: catalogue.Model, rows: dict[str, dict]):
-    """The most telling one that the runs have."""
+def metric_of(model: catalogue.Model, rows: dict[str, dict], reference: Reference | None):
+    """That of the reference, else the most telling one that the runs have."""
     task = catalogue.resolve(catalogue.task(model.task).build)
-    return next(metric for metric in task.metrics if all(metric.name in scores for scores in rows.values()))
+    there = [metric for metric in task.metrics if all(metric.name in scores for scores in rows.values())]
+    return next((metric for metric in there if reference and metric.name == reference.metric), there[0])
 
 
 if __name__ == "__main__":
