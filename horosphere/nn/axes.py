@@ -69,6 +69,33 @@ def sq_along(u: Tensor, dim: int) -> Tensor:
     return squares
 
 
+def positions(u: Tensor) -> list[int]:
+    """All axes but that of the channels.
+
+    >>> positions(torch.zeros(2, 3, 5, 5))
+    [0, 2, 3]
+    """
+    return [axis for axis in range(u.dim()) if axis != 1]
+
+
+def column(per_channel: Tensor, u: Tensor) -> Tensor:
+    """(C,) -> (C, 1, …), to stand beside u (B, C, …)
+
+    >>> column(torch.zeros(3), torch.zeros(2, 3, 5, 5)).shape
+    torch.Size([3, 1, 1])
+    """
+    return per_channel.view(-1, *(1 for _ in u.shape[2:]))
+
+
+def dot_along(a: Tensor, u: Tensor) -> Tensor:
+    """a·u of every point.   (C,), (B, C, …) -> (B, 1, …)
+
+    >>> dot_along(torch.tensor([1.0, 2.0]), torch.ones(4, 2, 3)).shape
+    torch.Size([4, 1, 3])
+    """
+    return (u * column(a, u)).sum(1, keepdim=True)
+
+
 def one_geometry(manifold: Manifold, layer: str) -> Manifold:
     """The manifold, unless it is a product: its coordinates belong to factors, which this layer would mix.
 

@@ -1,5 +1,6 @@
 """The kernels against their torch forms: run by test_kernels.py under TRITON_INTERPRET=1, and as it is on a GPU."""
 
+import functools
 import sys
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from horosphere.geometry import Lorentz
-from horosphere.nn import clustering, kernels
+from horosphere.nn import centred, clustering, kernels
 from horosphere.nn.clustering import ClusterSizes
 from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
@@ -251,6 +252,27 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
                 assert torch.equal(run(True).float(), fast[0])
 
 
+def centred_norm(dtype: torch.dtype, atol: float) -> None:
+    """Rows and planes; points at the origin, near it and far out; a width that fills no block, one tile and several."""
+    from horosphere.nn.centred import by_torch, on_cuda
+
+    on_cuda.TILE, on_cuda.PROGRAMS = 64, 3
+    weight, bias = ((a + b * random(6, seed=3)).detach().requires_grad_() for a, b in ((1, 1), (0, 0.3)))
+    for shape, layout in (
+        ((30, 6), torch.contiguous_format),
+        ((3, 6, 5, 3), torch.contiguous_format),
+        ((3, 6, 5, 3), torch.channels_last),
+    ):
+        x = random(*shape) * torch.logspace(-4, 0.7, shape[0], device=DEVICE).view(-1, *(1 for _ in shape[1:]))
+        x = x.detach().to(dtype).contiguous(memory_format=layout).requires_grad_()
+
+        def run(form, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            centred.passes = lambda *_: form
+            return centred.batch_norm_of_batch(x, weight, bias, C, 1e-5)[0]
+
+        agree(functools.partial(run, on_cuda), functools.partial(run, by_torch), [x, weight, bias], atol)
+
+
 def twice(dtype: torch.dtype, atol: float) -> None:
     """A second derivative is refused: the backward kernels have none, and silence would be a wrong answer."""
     joint = random(6, 40, dtype=dtype)
@@ -262,6 +284,7 @@ def twice(dtype: torch.dtype, atol: float) -> None:
 CHECKS = {
     f.__name__: f
     for f in (
+        centred_norm,
         clusters,
         twice,
         norm,

@@ -7,6 +7,7 @@ from tests.interpreter import checked, require_triton
 require_triton()
 
 KERNELS = [
+    "centred_norm",
     "clusters",
     "twice",
     "norm",
