@@ -33,6 +33,7 @@ from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Share, Size
 from horosphere.train.answers import Answers
+from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
 SAMPLED = 99  # items that the one taken is set among, in the protocol of He et al. 2017
@@ -86,6 +87,11 @@ class RatingsTask(Task[RatingData]):
         return str(catalogue.resolve(self.network(self.model).build).learns)
 
     # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            least, most = (f"{value:g}" for value in self.scale)
+            raise UserError(f"scale={least},{most}: give the least rating first, then the highest, as in scale=1,5")
 
     def open_data(self) -> RatingData:
         ratings = open_ratings(self.data, self.scale)
