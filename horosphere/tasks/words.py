@@ -27,7 +27,7 @@ from horosphere.models.weights import begin_with
 from horosphere.models.words import FastText, SkipGramConfig, WordModel, WordsConfig
 from horosphere.runs import Run
 from horosphere.settings import Amount, Count
-from horosphere.train.answers import Answers
+from horosphere.train.answers import Answers, Said
 from horosphere.train.task import Task
 
 WORDS, VECTORS = "words.json", "vectors.safetensors"
@@ -51,7 +51,9 @@ class TrainedWords(Lexicon):
     def answer(self, inputs: list[str], k: int = 10) -> Answers:
         """The words most like these."""
         sign, score = (-1, "distance") if self.likeness == "distance" else (1, "cosine")
-        near = [[(other, sign * alike) for other, alike in self.neighbors(word.strip(), k)] for word in inputs]
+        near: list[list[Said]] = [
+            [(other, sign * alike) for other, alike in self.neighbors(word.strip(), k)] for word in inputs
+        ]
         return Answers("neighbor", score, inputs, near)
 
 
