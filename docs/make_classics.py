@@ -29,6 +29,19 @@ pays. An item that is not learned names the function to call.
 | words, language, masked | text files, or a folder of them |
 | pictures | a folder of class folders, or an .npz |
 
+A trained run then answers inputs, one of them or a file of many (`--data`, `--k`, `--json`):
+```
+$ horosphere train softmax-regression data=builtin:iris
+$ horosphere predict runs/softmax-regression "5.1,3.5,1.4,0.2" "6.0,2.7,5.1,1.6" --k 2
+input            target      probability
+5.1,3.5,1.4,0.2  setosa           0.9582
+                 versicolor       0.0399
+6.0,2.7,5.1,1.6  versicolor       0.5531
+                 virginica        0.4286
+```
+Texts get a class or a translation, a user the items to recommend, a word its neighbours, a picture its classes, and a
+`[MASK]` is filled in. Language models write instead: `horosphere generate`.
+
 `horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
 What was measured, with spreads and verdicts: [results](results/classics.md).
 """

@@ -14,7 +14,7 @@ from horosphere.data.builtin import BUILTIN
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import require
 from horosphere.files import write_whole
-from horosphere.foreign import Unreadable, printable, read_json, read_table
+from horosphere.foreign import Unreadable, csv_rows, printable, read_json, read_table
 
 DELIMITER = {".csv": ",", ".tsv": "\t"}
 SKLEARN = ("iris", "wine", "breast_cancer", "diabetes", "digits")
@@ -313,6 +313,34 @@ class Scaling:
 # -- what a trained model keeps of its table --------------------------------------------------------------------------
 
 SCHEMA = "table.json"
+
+
+def asked_rows(lines: list[str], columns: list[str]) -> tuple[list[str], np.ndarray]:
+    """Rows of these columns, from lines whose cells commas or tabs separate: the lines, and their numbers (N, F).
+
+    A first line that names all columns says in which order they come, and may name others.
+
+    >>> asked_rows(["b,a,c", "1,2,3"], ["a", "b"])[1]
+    array([[2., 1.]])
+    """
+    kind = "\t" if "\t" in lines[0] else ","
+    try:
+        cells = [[cell.strip() for cell in row] for _, row in csv_rows(lines, delimiter=kind)]
+    except Unreadable as error:
+        raise UserError(f"the rows: {error}") from error
+    names, width = columns, len(columns)
+    if set(columns) <= set(cells[0]):
+        names, lines, cells = cells[0], lines[1:], cells[1:]
+        width = len(names)
+        if not lines:
+            raise UserError("the rows: a header and no row; give some")
+    for number, (line, row) in enumerate(zip(lines, cells, strict=True), 1):
+        if len(row) != width:
+            asked = f"{width} as the header has" if names is not columns else one_line(", ".join(columns))
+            raise UserError(f'row {number}, "{one_line(line, 40)}": {len(row)} columns; give {asked}')
+    places = [names.index(name) for name in columns]
+    chosen = [[row[place] for place in places] for row in cells]
+    return lines, _numbers("the rows,", list(range(1, len(chosen) + 1)), columns, chosen)
 
 
 @dataclass(frozen=True, eq=False)

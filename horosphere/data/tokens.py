@@ -227,6 +227,42 @@ class Windows:
         return int(self._starts[place])
 
 
+class SequentialWindows:
+    """As `Windows`, but a row of the batch goes on in each step where it ended in the step before.
+
+    The text is cut into as many parts as there are rows, of the same size, and each row walks through its own. So the
+    inputs of row i at step t + 1 begin with the last target of step t. Each epoch has an offset of its own, and leaves
+    out fewer tokens than two batches have.
+
+    >>> tokens = TokenFile(np.arange(100), bos=0, vocab_size=100, text_bytes=100, documents=1)
+    >>> windows = SequentialWindows(tokens, length=8, rows=2, seed=0)
+    >>> [windows.batch(step)[:, [0, -1]].tolist() for step in (0, 1)], windows.begins_at(0), windows.begins_at(1)
+    ([[[6, 14], [52, 60]], [[14, 22], [60, 68]]], True, False)
+    """
+
+    def __init__(self, tokens: TokenFile, length: int, rows: int, seed: int):
+        if len(tokens) <= length * rows:
+            raise UserError(
+                f"{len(tokens)} tokens are too few for {rows} rows of {length} side by side, which take "
+                f"{length * rows + 1}. Use shorter windows, a smaller batch, or more text."
+            )
+        self.tokens, self.length, self.rows, self.seed = tokens, length, rows, seed
+        self.count = max(1, (len(tokens) - length) // (rows * length))  # steps an epoch: as many as fit at every offset
+
+    def batch(self, step: int, rows: range | None = None) -> Tensor:
+        """Rows of the batch of a step, all of them by default.   -> (len(rows), length + 1) int64"""
+        epoch, place = divmod(step, self.count)
+        spare = len(self.tokens) - 1 - self.count * self.rows * self.length
+        offset = int(np.random.default_rng((self.seed, epoch)).integers(min(self.length, spare + 1)))
+        part = (len(self.tokens) - 1 - offset) // self.rows
+        chosen = range(self.rows) if rows is None else rows
+        return _windows(self.tokens, [offset + row * part + place * self.length for row in chosen], self.length)
+
+    def begins_at(self, step: int) -> bool:
+        """Whether rows begin anew in this step."""
+        return step % self.count == 0
+
+
 def windows_in_order(tokens: TokenFile, length: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Windows (B <= rows, length + 1) in the order of the stream, and which of their targets count (B, length).
 

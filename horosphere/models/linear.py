@@ -55,6 +55,8 @@ class Perceptron(SoftmaxRegression):
     One plane a class, against the rest. With optimizer=sgd, schedule=constant and batch=1 it is the rule to the letter.
     """
 
+    probable = False
+
     def loss(self, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         scores = against_the_rest(self(x), y)
         return perceptron(scores) * scores.shape[-1]  # summed over classes
@@ -67,6 +69,8 @@ class SVMConfig(InAnyGeometry):
 
 class SVM(SoftmaxRegression):
     """Support vectors: ½|w|² + C Σ max(0, 1 - y·f(x)) of each class against the rest, over C and the rows."""
+
+    probable = False
 
     def __init__(self, sizes: Sizes, config: SVMConfig):
         super().__init__(sizes, config)

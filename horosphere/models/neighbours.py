@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from horosphere.data.ratings import Ratings
+from horosphere.errors import UserError
+from horosphere.geometry import Manifold
 
 DAMPING = 5.0  # ratings at the mean that every user and item is given beside its own
 ROUNDS = 10  # users for given items, items for given users, and again
 NEIGHBOURS = 40
 SHRINK = 50.0  # a likeness of items that n people rated both counts n/(n + SHRINK)
 PAIRS_AT_ONCE = 4096
+LARGEST = 1e9  # likeness of two points
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +53,15 @@ def means(ratings: Ratings, of: tuple[str, ...] = ("user", "item"), damping: flo
     return Means(mean, above["user"], above["item"])
 
 
-def neighbours(ratings: Ratings, user: np.ndarray, item: np.ndarray, k: int = NEIGHBOURS) -> np.ndarray:
+def neighbours(
+    ratings: Ratings, user: np.ndarray, item: np.ndarray, k: int = NEIGHBOURS, alike: Tensor | None = None
+) -> np.ndarray:
     """Item-based nearest neighbours: what is left of ratings above the means, of the k items most alike.
 
     (N,), (N,) -> (N,).   r̂_ui = b_ui + Σ_j s_ij (r_uj - b_uj)/Σ_j s_ij over the k items j that u has rated of the
     largest s_ij > 0. s_ij is the cosine of what is left over who rated both, shrunk where they are few.
     Of `ratings.swapped`, and with users and items swapped too, it is the user-based method.
+    alike: other s_ij (I, I), such as `by_distance` of points that a model has learned, in any geometry.
 
     >>> from horosphere.data.ratings import Ratings
     >>> four = Ratings(["a", "b"], ["x", "y"], np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([5, 5, 1]))
@@ -68,12 +74,31 @@ def neighbours(ratings: Ratings, user: np.ndarray, item: np.ndarray, k: int = NE
     rest = ratings.rating - base(ratings.user, ratings.item)
     left[ratings.user, ratings.item] = torch.from_numpy(rest).float()
     there[ratings.user, ratings.item] = 1
-    alike = _alike(left, there)
+    alike = _alike(left, there) if alike is None else alike.to(left.dtype)
+    if alike.shape != (shape[1], shape[1]):
+        raise UserError(f"alike of shape {tuple(alike.shape)}: give one number for each pair of {shape[1]} items")
     found = [
         _predicted(left, there, alike, torch.from_numpy(u), torch.from_numpy(i), k)
         for u, i in zip(_pieces(user), _pieces(item), strict=True)
     ]
     return base(user, item) + torch.cat(found).double().numpy()
+
+
+def by_distance(points: Tensor, manifold: Manifold) -> Tensor:
+    """1/dist of all pairs of points, and 0 of a point and itself: what `neighbours` weighs items or users by.
+
+    (I, d) -> (I, I).   No isometry changes it.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> by_distance(L.exp0(torch.tensor([[0.0], [2.0], [-3.0]])), L).round(decimals=2)
+    tensor([[0.0000, 0.5000, 0.3300],
+            [0.5000, 0.0000, 0.2000],
+            [0.3300, 0.2000, 0.0000]], dtype=torch.float64)
+    """
+    x = points.detach().double()  # `pairwise` tells near neighbours apart only there
+    far = manifold.pairwise(x, x).clamp_min(1 / LARGEST)  # points in one place outweigh all others
+    return far.reciprocal().fill_diagonal_(0)
 
 
 def _alike(left: Tensor, there: Tensor) -> Tensor:

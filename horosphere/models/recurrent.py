@@ -4,6 +4,7 @@ Tokens are points of a table, and logits signed distances to one hyperplane a to
 makes of them. Everything that Hugging Face does with a causal language model works: `generate`, `save_pretrained`.
 """
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -162,24 +163,48 @@ class RecurrentForCausalLM(_Classic):
 
     def read(self, tokens: Tensor, positions: Tensor | None, past: Any) -> tuple[Tensor, Any]:
         x = self.embed_tokens(tokens)
-        if positions is None:
-            states, last = self.recurrent(x, past)
-            return states, last
-        return self._by_document(x, positions), None
+        states, last = self.recurrent(x, past) if positions is None else self._by_document(x, positions, past)
+        return states, last
 
-    def _by_document(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Every document is a sequence of its own, from the origin on.   (B, T, d), (B, T) -> (B, T, h)"""
+    def _by_document(self, x: Tensor, positions: Tensor, past: Any) -> tuple[Tensor, Any]:
+        """Every document is a sequence of its own, from the origin on. The first of a row goes on from the past.
+
+        (B, T, d), (B, T) -> (B, T, h), the last states of the rows
+        """
         begins = positions == 0
         begins[:, 0] = True
         starts = begins.flatten().nonzero().flatten().tolist()
         lengths = [b - a for a, b in zip(starts, [*starts[1:], positions.numel()], strict=True)]
+        first = torch.tensor([start % positions.shape[1] == 0 for start in starts], device=x.device)
+
+        def at_first(part: Tensor) -> Tensor:
+            """(layers, B, h) -> (layers, documents, h), 0 but for the first of each row"""
+            states = part.new_zeros(len(part), len(starts), part.shape[-1])
+            return states.index_copy(1, first.nonzero().flatten(), part)
+
         packed = pack_sequence(x.flatten(0, 1).split(lengths), enforce_sorted=False)
-        padded, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)
-        return torch.cat([row[:n] for row, n in zip(padded, lengths, strict=True)]).view(*positions.shape, -1)
+        out, last = self.recurrent(packed, None if past is None else _each(past, at_first))
+        padded, _ = pad_packed_sequence(out, batch_first=True)
+        states = torch.cat([row[:n] for row, n in zip(padded, lengths, strict=True)]).view(*positions.shape, -1)
+        return states, _each(last, lambda part: part[:, first.roll(-1)])  # the last of a row stands before a first
+
+    def state_shape(self, rows: int) -> tuple[int, int, int, int]:
+        """Of what is kept between batches of so many rows: parts, layers, rows, coordinates (`Carried`).
+
+        >>> RecurrentForCausalLM(RecurrentConfig(cell="lstm", hidden_size=8)).state_shape(rows=3)
+        (2, 1, 3, 8)
+        """
+        cell: Any = self.recurrent
+        return cell.parts, cell.num_layers, rows, cell.hidden_size
 
     def blocks(self) -> list[nn.Module]:
         """What is compiled and sharded one by one. torch's own layers have kernels, and compilers refuse them."""
         return [self.lm_head] if self.manifold.flat else [self.recurrent, self.lm_head]
+
+
+def _each(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A change of every part of a state: of h, or of (h, c)."""
+    return tuple(map(change, state)) if isinstance(state, tuple) else change(state)
 
 
 class WindowForCausalLM(_Classic):

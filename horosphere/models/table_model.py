@@ -20,6 +20,7 @@ class TableModel(nn.Module):
     """A model of the rows of a table. A subclass is built from `Sizes` and its configuration."""
 
     answer: ClassVar[Literal["class", "number", "none"]] = "class"
+    probable = True  # of classes: softmax of what it says are their probabilities
 
     @staticmethod
     def scaling(x: np.ndarray) -> Scaling:

@@ -4,10 +4,27 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, Product
+
+
+def require_width(x: Tensor, width: int, layer: nn.Module, dim: int = -1) -> None:
+    """Complain about points that have more or fewer coordinates along `dim` than a layer reads.
+
+    Only shapes are read: nothing of it is left in a compiled graph.
+
+    >>> require_width(torch.ones(5, 4), 3, nn.Linear(3, 2))
+    Traceback (most recent call last):
+        ...
+    horosphere.errors.UserError: Linear: x of shape (5, 4) has 4 coordinates along dim -1; give points of 3
+    """
+    if x.dim() <= (dim if dim >= 0 else ~dim):
+        raise UserError(f"{layer._get_name()}: x of shape {tuple(x.shape)} has no dim {dim}; give points of {width}")
+    if x.size(dim) != width:
+        found = f"x of shape {tuple(x.shape)} has {x.size(dim)} coordinates along dim {dim}"
+        raise UserError(f"{layer._get_name()}: {found}; give points of {width}")
 
 
 def free_along(x: Tensor, manifold: Manifold, dim: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.nn.attention import FULL, Mask, Temperature, attend, slot_centre, slot_heads
+from horosphere.nn.axes import require_width
 from horosphere.nn.linear import Linear
 from horosphere.nn.slots import SlotLinear
 
@@ -91,6 +92,7 @@ class MultiHeadAttention(nn.Module):
 
     def _read(self, x: Tensor, first: int, last: int) -> list[Tensor]:
         """The projections `first` up to `last` of queries, keys, values.   (B, T, dim) -> each (B, T, H, n)"""
+        require_width(x, self.dim, self)
         rows = slice(first * self.dim, last * self.dim)
         space, time = self.manifold.ambient(x)
         u = F.linear(space, self.in_proj_weight[rows], self.in_proj_bias[rows])

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
 from horosphere.geometry.manifold import HALF, full_precision
+from horosphere.nn.axes import require_width
 from horosphere.nn.once import once
 from horosphere.nn.slots import kernels
 
@@ -314,6 +315,7 @@ class ClusterMixer(nn.Module):
 
         fuse: a kernel may do the patches; it leaves their A out.
         """
+        require_width(x, self.project.in_features, self)
         height, width = size = (x.shape[1], x.shape[2])
         grid = (self.windows, self.windows)
         cells = (self.windows * self.side, self.windows * self.side)

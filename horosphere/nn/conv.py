@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import full_precision
-from horosphere.nn.axes import free_along, one_geometry, point_along, sq_along, through
+from horosphere.nn.axes import free_along, one_geometry, point_along, require_width, sq_along, through
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
@@ -50,9 +49,7 @@ class _Conv(nn.modules.conv._ConvNd):
             nn.init.zeros_(self.time_weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() < -self.channels or x.shape[self.channels] != self.in_channels:
-            asked = f"{type(self).__name__} of {self.in_channels} channels"
-            raise UserError(f"{asked}: x is {tuple(x.shape)}; give points along dim {self.channels}")
+        require_width(x, self.in_channels, self, self.channels)
         u = free_along(x, self.manifold, self.channels)
         y: Tensor = self._conv_forward(u, self.weight, self.bias)
         if self.time_weight is not None:

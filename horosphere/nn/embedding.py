@@ -32,7 +32,16 @@ class Embedding(nn.Embedding):
         self.manifold = manifold
 
     def reset_parameters(self) -> None:
-        manifold: Manifold = self.__dict__.get("_start") or self.manifold
+        """New rows, and the curvature that their manifold began with: a row is a point of no other.
+
+        A model made on the meta device has no curvature yet, and `modules()` names a table before its manifold.
+        """
+        manifold: Manifold | None = self.__dict__.get("_start")
+        if manifold is None:
+            manifold = self.manifold
+            for part in manifold.modules():
+                if hasattr(part, "reset_parameters"):
+                    part.reset_parameters()  # type: ignore[operator]
         nn.init.normal_(self.weight, std=self.std)  # in place, as torch does: the table may be sharded
         with torch.no_grad():
             self.weight.copy_(manifold.lift(self.weight))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
+from horosphere.nn.axes import require_width
 from horosphere.nn.slots import fused, kernels, room
 
 
@@ -56,6 +57,7 @@ class Router(nn.Module):
         nn.init.zeros_(self.load)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        require_width(x, self.weight.shape[1], self)
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # close calls between experts are decided in fp32
             logits = F.linear(x.to(wide), self.manifold.slots.space(self.weight.to(wide)))
@@ -169,6 +171,7 @@ class Experts(nn.Module):
         >>> y.shape, factors.detach().round(decimals=3)
         (torch.Size([3, 5, 8]), tensor([2.0000, 1.4140, 1.0000]))
         """
+        require_width(x, self.gate_up_proj.shape[-1], self)
         factor = None if self.c is None else (self.manifold.c / self.c).sqrt()
         joint = x @ self.gate_up_proj.mT
         h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
@@ -179,6 +182,7 @@ class Experts(nn.Module):
 
         Rows are sorted by expert. order: which pair of token and choice a row is; place: the row of each pair.
         """
+        require_width(x, self.gate_up_proj.shape[-1], self)
         active, experts = chosen.shape[1], len(self.gate_up_proj)
         expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
         place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from horosphere.geometry import Manifold
+from horosphere.nn.axes import require_width
 from horosphere.nn.linear import hyperplane_logits
 from horosphere.nn.slots import SlotLinear
 
@@ -35,6 +36,7 @@ class TokenHead(SlotLinear):
         self.manifold, self.form = manifold, form
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        require_width(x, self.in_features, self)
         if labels is None:
             return self._logits(x)
         x, labels = x.flatten(0, -2), labels.flatten()

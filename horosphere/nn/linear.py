@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, Product
 from horosphere.geometry._scalar import asinh, sq
+from horosphere.nn.axes import require_width
 from horosphere.nn.pairs import pair_products
 
 
@@ -48,6 +49,7 @@ class Linear(nn.Linear):
             nn.init.zeros_(self.time_weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
+        require_width(x, self.in_features, self)
         space, time = self.manifold.ambient(x)
         u = F.linear(space, self.weight, self.bias)
         if self.time_weight is not None and time is not None:
@@ -75,6 +77,7 @@ class Classifier(nn.Linear):
         self.manifold = manifold
 
     def forward(self, x: Tensor) -> Tensor:
+        require_width(x, self.in_features, self)
         return hyperplane_logits(x, self.weight, self.bias, self.manifold)
 
 

@@ -9,7 +9,16 @@ from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.geometry._scalar import asinhc, coshm1, sinhc
 from horosphere.geometry.manifold import HALF, full_precision
-from horosphere.nn.axes import column, dot_along, free_along, one_geometry, point_along, positions, sq_along
+from horosphere.nn.axes import (
+    column,
+    dot_along,
+    free_along,
+    one_geometry,
+    point_along,
+    positions,
+    require_width,
+    sq_along,
+)
 from horosphere.nn.centred import batch_norm_of_batch, several
 
 
@@ -29,6 +38,7 @@ class LayerNorm(nn.LayerNorm):
         self.manifold = manifold
 
     def forward(self, x: Tensor) -> Tensor:
+        require_width(x, self.normalized_shape[0], self)
         return self.manifold.point(super().forward(self.manifold.free(x)))
 
 
@@ -63,12 +73,10 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
         return not self.manifold.flat
 
     def forward(self, x: Tensor) -> Tensor:
+        self._check_input_dim(x)
+        require_width(x, self.num_features, self, dim=1)
         if self.manifold.flat:
             return super().forward(x)
-        self._check_input_dim(x)
-        if x.shape[1] != self.num_features:
-            asked = f"{type(self).__name__} of {self.num_features} features"
-            raise UserError(f"{asked}: x is {tuple(x.shape)}; give points along dim 1")
         if self.training and x.numel() == x.shape[1]:
             raise UserError(f"{type(self).__name__}: one point a batch has no variance; give more, or use eval()")
         u = free_along(x, self.manifold, 1)

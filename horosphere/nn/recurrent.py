@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from horosphere.geometry import Manifold, Product
+from horosphere.nn.axes import require_width
 from horosphere.nn.part_way import part_way
 
 State = tuple[Tensor, ...]  # of a step: (h,), or (h, c) of an LSTM, each (B, h)
@@ -168,8 +169,7 @@ class _Recurrent(nn.RNNBase):
     def _states(self, hx: Any, x: Tensor) -> State:
         """In free coordinates, zeros by default: the origin.   -> parts x (layers, B, h)"""
         size = (self.num_layers * (1 + self.bidirectional), x.shape[1], self.hidden_size)
-        if x.shape[-1] != self.input_size:
-            raise ValueError(f"{self._get_name()}: points of {x.shape[-1]} coordinates; it reads {self.input_size}")
+        require_width(x, self.input_size, self)
         if hx is None:
             return (x.new_zeros(size),) * self.parts
         given: State = hx if isinstance(hx, tuple) else (hx,)
@@ -177,6 +177,11 @@ class _Recurrent(nn.RNNBase):
             shapes = ", ".join(str(tuple(part.shape)) for part in given)
             raise ValueError(f"{self._get_name()}: a state {shapes}; give {self.parts} x {size}")
         return (self.manifold.ambient(given[0])[0], *given[1:])
+
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """What torch's own layers ask of their input."""
+        require_width(input, self.input_size, self)
+        super().check_input(input, batch_sizes)
 
     def _returned(self, states: State) -> Any:
         return states if self.parts > 1 else states[0]

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Lorentz, Manifold
+from horosphere.nn.axes import require_width
 
 if torch.cuda.is_available() and find_spec("triton"):  # torch brings it along on Linux
     from horosphere.nn import kernels
@@ -67,6 +68,10 @@ class SlotLinear(nn.Linear):
         super().reset_parameters()
         self.still_time()
 
+    def forward(self, u: Tensor) -> Tensor:
+        require_width(u, self.in_features, self)
+        return super().forward(u)
+
     @torch.no_grad()
     def still_time(self) -> None:
         """Set the columns of times to zero.
@@ -88,6 +93,7 @@ def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
     In inference joining the weights would cost more than it saves. Layers that were replaced or wrapped, as adapters
     do, must be called themselves.
     """
+    require_width(x, layers[0].in_features, layers[0])
     if torch.is_grad_enabled() and all(type(layer) is SlotLinear for layer in layers):
         return F.linear(x, torch.cat([layer.weight for layer in layers]))
     return torch.cat([layer(x) for layer in layers], -1)
@@ -122,6 +128,7 @@ class SlotNorm(nn.RMSNorm):
         >>> torch.equal(normed, norm(u)), same is u
         (True, True)
         """
+        require_width(u, self.normalized_shape[0], self)
         if fused(u, self.manifold):
             return kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
         return self._norm(u), u
@@ -151,7 +158,7 @@ class SlotResidual(nn.Module):
 
     def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
         super().__init__()
-        self.manifold = manifold
+        self.manifold, self.dim = manifold, dim
         self.scale = room(dim)
         self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat else None
 
@@ -160,6 +167,8 @@ class SlotResidual(nn.Module):
             nn.init.ones_(self.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        require_width(x, self.dim, self)
+        require_width(y, self.dim, self)
         if self.weight is None:
             return x + y
         if fused(x, self.manifold):

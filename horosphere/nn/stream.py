@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Manifold, Product
+from horosphere.nn.axes import require_width
 from horosphere.nn.slots import room
 
 
@@ -26,6 +27,7 @@ class RMSNorm(nn.RMSNorm):
         self.manifold = manifold
 
     def forward(self, x: Tensor) -> Tensor:
+        require_width(x, self.normalized_shape[0], self)
         space = self.manifold.free(x)
         return self.manifold.point(F.rms_norm(space, self.normalized_shape, self.weight.to(space.dtype), self.eps))
 
@@ -49,7 +51,7 @@ class Residual(nn.Module):
         super().__init__()
         if form not in ("centroid", "additive"):
             raise ValueError(f'residual form "{form}": choose "centroid" or "additive"')
-        self.manifold = manifold
+        self.manifold, self.dim = manifold, dim
         self.scale = room(dim)
         factors = zip(manifold.dims, manifold.factors, strict=True) if isinstance(manifold, Product) else ()
         self.parts = nn.ModuleList(Residual(d, m, form) for d, m in factors)
@@ -61,6 +63,8 @@ class Residual(nn.Module):
             nn.init.ones_(self.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        require_width(x, self.dim, self)
+        require_width(y, self.dim, self)
         m = self.manifold
         if isinstance(m, Product):
             return torch.cat([part(x, y) for part, x, y in zip(self.parts, m.split(x), m.split(y), strict=True)], -1)

@@ -2,7 +2,13 @@
 
 from horosphere.optim.choice import OPTIMIZERS, make_optimizer
 from horosphere.optim.groups import param_groups
-from horosphere.optim.riemannian import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
+from horosphere.optim.riemannian import (
+    RiemannianAdagrad,
+    RiemannianAdam,
+    RiemannianRMSprop,
+    RiemannianSGD,
+    gradient_lengths,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -10,6 +16,7 @@ __all__ = [
     "RiemannianAdam",
     "RiemannianRMSprop",
     "RiemannianSGD",
+    "gradient_lengths",
     "make_optimizer",
     "param_groups",
 ]

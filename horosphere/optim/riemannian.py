@@ -217,6 +217,34 @@ def _gathered(manifold: Manifold) -> Iterator[None]:
             parameters[name] = p
 
 
+@torch.no_grad()
+def gradient_lengths(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
+    """√(g·rgrad) of every point of an optimizer that has a gradient: its length in the metric.   (..., d) -> (...)
+
+    No isometry changes it. The length of g itself grows or shrinks with the place of a point. Parameters that hold no
+    points are left out. Of a sharded table it is the lengths of the rows that this process holds.
+
+    >>> from horosphere.geometry import Poincare
+    >>> P, p = Poincare(), torch.nn.Parameter(torch.tensor([[0.0, 0.5]]))
+    >>> P.dist0(p).sum().backward()
+    >>> p.grad.norm(dim=-1), gradient_lengths(RiemannianSGD([{"params": [p], "manifold": P}]))[p]
+    (tensor([2.6667]), tensor([1.]))
+    """
+    found = {}
+    manifolds = getattr(optimizer, "manifolds", [Euclidean()] * len(optimizer.param_groups))
+    for group, manifold in zip(optimizer.param_groups, manifolds, strict=True):
+        given = [] if manifold.flat else [(p, p.grad) for p in group["params"] if p.grad is not None]
+        with _gathered(manifold):
+            for p, grad in given:
+                x, g = _local(p), _local(grad, like=p)
+                if g.is_sparse:
+                    g = g.coalesce()
+                    x, g = x[g.indices()[0]], g.values()
+                # far out, x·g = 0 is lost in rounding, and a square may be just below 0
+                found[p] = torch.linalg.vecdot(g, manifold.rgrad(x, g)).clamp_min_(0).sqrt_()
+    return found
+
+
 class RiemannianSGD(_Riemannian, torch.optim.SGD):
     """SGD along geodesics: buffer ← μ·buffer + rgrad, x ← exp_x(-lr·buffer), the buffer carried to the new x.
 

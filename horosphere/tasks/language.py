@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from horosphere import catalogue
 from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
 from horosphere.data.tokenizer import CHARACTERS, load_tokenizer, special_tokens, token_numbers
-from horosphere.data.tokens import Corpus, Windows, packed_positions, text_tokens
+from horosphere.data.tokens import Corpus, SequentialWindows, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
 from horosphere.evaluate.choice import evaluate_task, read_task
 from horosphere.evaluate.metric import Metric
@@ -23,6 +23,7 @@ from horosphere.extras import require
 from horosphere.files import digest
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
+from horosphere.models.carried import Carried
 from horosphere.models.ngram import NGram
 from horosphere.models.pretrained import CONFIG, put_files, read_language_model
 from horosphere.models.weights import begin_with
@@ -80,12 +81,17 @@ class Language(Task[Corpus]):
     tokenizer: str | None = None
     vocab: Size = 4096  # tokens of a tokenizer that is trained
     length: Size = 256  # tokens of a window
+    # of the text into windows; sequential: each row goes on where it stopped in the step before, with its state
+    partition: Literal["random", "sequential"] = "random"
     eval_rows: Count = 256  # windows scored while training; at the end all are
 
     # -- data and model ---------------------------------------------------------------------------------------------
 
     def check(self, engine: EngineConfig) -> None:
         require("language")
+        if self.partition == "sequential" and not hasattr(self._maker(), "state_shape"):
+            how = "use partition=random, or a recurrent one: rnn-lm, gru-lm, lstm-lm"
+            raise UserError(f"partition=sequential: {self.model} has no state to carry from step to step; {how}")
 
     def open_data(self) -> Corpus:
         """The tokens, made at the first call."""
@@ -114,18 +120,26 @@ class Language(Task[Corpus]):
 
     def network_for(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
         """The model, with new weights, for the tokens of this tokenizer."""
-        make = catalogue.resolve(self.network(self.model).build)
-        return cast("PreTrainedModel", make(self.model_config(tokenizer)))
+        return cast("PreTrainedModel", self._maker()(self.model_config(tokenizer)))
 
-    def build(self, data: Corpus) -> PreTrainedModel:
+    def _maker(self) -> Any:
+        return catalogue.resolve(self.network(self.model).build)
+
+    def build(self, data: Corpus) -> nn.Module:
+        if self.partition == "sequential" and self.world.size > 1:
+            raise UserError("partition=sequential: one process carries the states; start it without torchrun")
         model = self.network_for(data.tokenizer)
         if self.start is not None:
             begin_with(model, load(self.start).model.state_dict(), self.start)
-        return model
+        return self._carrying(model, self.engine.batch)
+
+    def _carrying(self, model: PreTrainedModel, rows: int) -> nn.Module:
+        return Carried(model, rows) if self.partition == "sequential" else model
 
     def ready(self, data: Corpus) -> None:
         self.corpus = data
-        self.windows = Windows(data.train, self.length, self.engine.batch, self.engine.seed)
+        windows = SequentialWindows if self.partition == "sequential" else Windows
+        self.windows = windows(data.train, self.length, self.engine.batch, self.engine.seed)
 
     def begin(self, folder: Path) -> None:
         """From the first step on, who loads a checkpoint finds its tokenizer."""
@@ -138,15 +152,25 @@ class Language(Task[Corpus]):
         return self.length
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
-        """tokens (B, length + 1); position_ids (B, length) where a row holds more than one document."""
-        tokens = self.windows.batch(step, rows)
+        """tokens (B, length + 1); position_ids (B, length) where a row holds more than one document.
+
+        Of a sequential partition, slots (B,) too, the numbers of the rows, and begins (B,): they go on from nothing.
+        """
+        tokens, bos = self.windows.batch(step, rows), self.corpus.train.bos
+        batch = {"tokens": tokens}
         # decided here, on the CPU: no word from the accelerator is needed
-        positions = packed_positions(tokens[:, :-1], self.corpus.train.bos)
-        return {"tokens": tokens} if positions is None else {"tokens": tokens, "position_ids": positions}
+        positions = packed_positions(tokens[:, :-1], bos)
+        if positions is not None:
+            batch["position_ids"] = positions
+        if isinstance(self.windows, SequentialWindows):
+            begins = (tokens[:, 0] == bos) | self.windows.begins_at(step)
+            batch |= {"slots": torch.arange(rows.start, rows.stop), "begins": begins}
+        return batch
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         tokens = batch["tokens"]
         inputs = packed_inputs(tokens[:, :-1], batch.get("position_ids"))
+        inputs |= {name: batch[name] for name in ("slots", "begins") if name in batch}
         loss = model(**inputs, shift_labels=tokens[:, 1:]).loss
         loads = [module.load for module in model.modules() if isinstance(module, Router)]
         if not loads:
@@ -156,9 +180,11 @@ class Language(Task[Corpus]):
         return loss, {"expert_imbalance": (load.amax(-1) / load.mean(-1)).max()}
 
     def graphable(self, batch: dict[str, Tensor]) -> bool:
-        return "position_ids" not in batch  # a mask of documents is another one for each batch
+        # a mask of documents is another one for each batch; what is carried would be changed when a graph is recorded
+        return not batch.keys() & {"position_ids", "slots"}
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
+        model = self.answering(model)
         cost = validate(model, self.corpus.valid, self.length, self.world, None if last else self.eval_rows)
         assert cost.bits_per_byte is not None
         scores = {"loss": cost.loss, "perplexity": cost.per_token, "bits_per_byte": cost.bits_per_byte}
@@ -175,12 +201,16 @@ class Language(Task[Corpus]):
     def sample(self, model: nn.Module) -> str:
         tokens = min(SAMPLE, self.length - 1)
         # as many tokens in every process, whatever they are: a sharded model needs all of them at each
-        return write(model, self.corpus.tokenizer, "", tokens, min_new_tokens=tokens) if tokens else ""
+        return write(self.answering(model), self.corpus.tokenizer, "", tokens, min_new_tokens=tokens) if tokens else ""
 
     # -- the model of a run -----------------------------------------------------------------------------------------
 
-    def rebuild(self, run: Run) -> PreTrainedModel:
-        return self.network_for(load_tokenizer(run.folder))
+    def rebuild(self, run: Run) -> nn.Module:
+        return self._carrying(self.network_for(load_tokenizer(run.folder)), run.about.recipe["engine"]["batch"])
+
+    def answering(self, model: nn.Module) -> nn.Module:
+        """What is carried from step to step is of no use to others."""
+        return model.network if isinstance(model, Carried) else model
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""

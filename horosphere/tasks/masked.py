@@ -18,7 +18,7 @@ from horosphere.data import tokens as streams
 from horosphere.data.masking import NOT_ASKED, Spans, Special, asked_at_most, hide, joined, spans_of
 from horosphere.data.tokenizer import load_tokenizer, token_numbers
 from horosphere.data.tokens import Corpus
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.extras import require
 from horosphere.files import digest
@@ -27,6 +27,7 @@ from horosphere.models.weights import begin_with
 from horosphere.progress import progress
 from horosphere.runs import RUN, Run
 from horosphere.settings import Count, Size
+from horosphere.train.answers import Answers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
@@ -46,20 +47,47 @@ class TrainedMasked:
     network: nn.Module
     tokenizer: PreTrainedTokenizerFast
 
-    @torch.no_grad()
     def fill(self, text: str) -> str:
         """The text with the likeliest token for each [MASK] in it."""
+        return self._filled(text, 1)[0][0]
+
+    def answer(self, inputs: list[str], k: int = 5) -> Answers:
+        """The k likeliest fillings of every [MASK] of each text, with their probability."""
+        for text in inputs:
+            if MASK not in text:
+                raise UserError(f'"{one_line(text, 40)}": no {MASK} in it; put one where a token is to be guessed')
+        return Answers("filled", "probability", inputs, [list(self._filled(text, k)) for text in inputs])
+
+    @torch.no_grad()
+    def _filled(self, text: str, k: int) -> list[tuple[str, float]]:
+        """Tokens are guessed one by one: the probability of a filling is the product of theirs."""
         special = Special.after(token_numbers(self.tokenizer))
         parts = [self.tokenizer.encode(part) for part in text.split(MASK)]
         row = [special.begin, *parts[0]]
         for part in parts[1:]:
             row += [special.hidden, *part]
         tokens = torch.tensor([[*row, special.end]])
+        most = len(cast(Any, self.network).positions.weight)
+        if tokens.shape[1] > most:
+            what = f'"{one_line(text, 40)}": {tokens.shape[1] - 2} tokens'
+            raise UserError(f"{what}; the model reads {most - 2} at once: give a shorter text")
         places = (tokens[0] == special.hidden).nonzero().T
+        fillings: list[tuple[list[int], float]] = [([], 1.0)]
         if places.shape[1]:
             filled, _ = self.network(tokens, torch.zeros_like(tokens), torch.tensor([tokens.shape[1]]), places)
-            tokens[0, places[0]] = filled[0, :, : special.begin].argmax(-1)
-        return str(self.tokenizer.decode(tokens[0, 1:-1].tolist()))
+            for guess in filled[0, :, : special.begin].double().softmax(-1):
+                likely = guess.topk(min(k, len(guess)))
+                longer = [
+                    ([*before, token], chance * share)
+                    for before, share in fillings
+                    for token, chance in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
+                ]
+                fillings = sorted(longer, key=lambda filling: -filling[1])[:k]
+        answers = []
+        for guessed, chance in fillings:
+            tokens[0, places[0]] = torch.tensor(guessed, dtype=torch.long)
+            answers.append((str(self.tokenizer.decode(tokens[0, 1:-1].tolist())), chance))
+        return answers
 
 
 @dataclass(kw_only=True)
@@ -68,6 +96,9 @@ class Masked(Task[Corpus]):
 
     kind = "masked"
     unit = "tokens"
+    then = 'horosphere predict {run} "a text with a [MASK] in it"'
+    asks = f"texts with {MASK} in them"
+    best = 5
     one_shape = True
     metrics = (
         Metric("masked_accuracy", "hidden tokens right", 4, "high", "judged"),

@@ -34,6 +34,7 @@ from horosphere.models.decode import beam_search, greedy
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Count, Few, Size
+from horosphere.train.answers import Answers, require_one
 from horosphere.train.distributed import gather
 from horosphere.train.task import Task
 
@@ -74,6 +75,13 @@ class TrainedPairs:
         written = written_by(cast(Translator, self.network), source, (source != PAD).sum(1), self.length, self.beams)
         return [self.vocabularies["target"].decode(row) for row in written]
 
+    def answer(self, inputs: list[str], k: int = 1) -> Answers:
+        """The translation of each text."""
+        require_one(k, "translation")
+        parts = (inputs[i : i + AT_ONCE] for i in range(0, len(inputs), AT_ONCE))
+        written = [text for part in parts for text in self.translate(part)]
+        return Answers("translation", None, inputs, [[(text, None)] for text in written])
+
 
 @dataclass(kw_only=True)
 class Pairs(Task[PairData]):
@@ -81,7 +89,8 @@ class Pairs(Task[PairData]):
 
     kind = "pairs"
     unit = "pairs"
-    then = "horosphere eval {run} --data OTHER.tsv"
+    then = 'horosphere predict {run} "A TEXT"'
+    asks = "texts"
     no_settings = Task.no_settings | {"vocabularies"}
     metrics = (
         Metric("exact", "exact match", 4, "high", "judged"),

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.augment import Augmentation, Draws, augment, on_device
+from horosphere.data.augment import Augmentation, Draws, augment, in_channels, normalise, on_device
 from horosphere.data.classes import ClassTree, read_classes, write_classes
-from horosphere.data.images import ImageData, Later, open_images
+from horosphere.data.images import ImageData, Later, open_images, read_picture
 from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.evaluate.classification import judge_pictures
@@ -26,6 +26,7 @@ from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Decay, Size
+from horosphere.train.answers import Answers, best_of
 from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
@@ -44,6 +45,16 @@ class TrainedPictures:
     tree: ClassTree | None
     size: int
     augmentation: Augmentation  # its still_box is what the network sees of a picture
+    channels: int = 3
+
+    @torch.no_grad()
+    def answer(self, inputs: list[str], k: int = 5) -> Answers:
+        """The likeliest classes of pictures in files."""
+        parts = []
+        for file in inputs:
+            (seen,) = read_picture(file, self.augmentation.still_box, self.size)
+            parts.append(self.network(normalise(in_channels(seen[None], self.channels))).float().softmax(-1))
+        return Answers("class", "probability", inputs, best_of(torch.cat(parts), self.classes, k))
 
 
 @dataclass(kw_only=True)
@@ -52,6 +63,9 @@ class Pictures(Task[ImageData]):
 
     kind = "pictures"
     unit = "images"
+    then = "horosphere predict {run} PICTURE.jpg"
+    asks = "files of pictures"
+    best = 5
     one_shape = True
     metrics = (
         Metric("top1", "top-1", 4, "high", "judged"),
@@ -171,7 +185,7 @@ class Pictures(Task[ImageData]):
 
     def trained(self, network: nn.Module, run: Run) -> TrainedPictures:
         classes, tree = read_classes(run.folder)
-        return TrainedPictures(network, classes, tree, self.size, self.augmentation)
+        return TrainedPictures(network, classes, tree, self.size, self.augmentation, self.channels)
 
     def untrained(self) -> TrainedPictures:
         """The network with new weights, the same ones every time."""

@@ -32,6 +32,8 @@ from horosphere.models.recommend import AutoRec, MatrixFactorisation, NeuMF
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Share, Size
+from horosphere.train.answers import Answers
+from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
 SAMPLED = 99  # items that the one taken is set among, in the protocol of He et al. 2017
@@ -63,7 +65,9 @@ class RatingsTask(Task[RatingData]):
 
     kind = "ratings"
     unit = "ratings"
-    then = 'python -c \'from horosphere.runs import Run; print(Run.open("{run}").load().recommend("USER"))\''
+    then = "horosphere predict {run} USER"
+    asks = "users, as the data name them"
+    best = 10
     alone = "tables of users and items are trained by one process"
     metrics = (
         Metric("rmse", "RMSE", 4, "low", "judged"),
@@ -83,6 +87,11 @@ class RatingsTask(Task[RatingData]):
         return str(catalogue.resolve(self.network(self.model).build).learns)
 
     # -- data and model ---------------------------------------------------------------------------------------------
+
+    def check(self, engine: EngineConfig) -> None:
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            least, most = (f"{value:g}" for value in self.scale)
+            raise UserError(f"scale={least},{most}: give the least rating first, then the highest, as in scale=1,5")
 
     def open_data(self) -> RatingData:
         ratings = open_ratings(self.data, self.scale)
@@ -245,6 +254,10 @@ class Recommender:
         scores = scores.masked_fill(torch.from_numpy(self.data.learned.seen.mask(number)[0]), -torch.inf)
         best = scores.topk(min(k, int(scores.isfinite().sum())))
         return [(self.items[n], value) for n, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def answer(self, inputs: list[str], k: int = 10) -> Answers:
+        """What users, by their names in the data, would like most of what they have not rated."""
+        return Answers("item", "score", inputs, [list(self.recommend(user.strip(), k)) for user in inputs])
 
     @torch.no_grad()
     def similar(self, item: str | int, k: int = 10) -> list[tuple[str, float]]:

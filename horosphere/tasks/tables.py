@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.tables import Scaling, Schema, Table, open_table
+from horosphere.data.tables import Scaling, Schema, Table, asked_rows, open_table
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest, voted
@@ -21,6 +21,7 @@ from horosphere.models.rbm import RBM
 from horosphere.models.table_model import Sizes, TableModel
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
+from horosphere.train.answers import Answers, best_of, require_one
 from horosphere.train.task import Task
 
 NEIGHBOURS = 5  # of the baseline
@@ -61,11 +62,28 @@ class TrainedTable:
         if rows.ndim != 2 or rows.shape[1] != len(self.schema.columns):
             what = f"{len(self.schema.columns)} columns: {one_line(', '.join(self.schema.columns))}"
             raise UserError(f"rows of shape {tuple(rows.shape)}: the model has learned from {what}")
-        scaled = self.schema.scaling(rows)
-        out = self.network(torch.from_numpy(scaled).to(next(self.network.parameters()).dtype))
+        out = self.network(self._scaled(rows))
         if self.network.answer == "class":
             return [self.schema.classes[k] for k in out.argmax(1)]
         return self.schema.answers.inverse(out.numpy()) if self.network.answer == "number" else out.numpy()
+
+    def _scaled(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.schema.scaling(rows)).to(next(self.network.parameters()).dtype)
+
+    @torch.no_grad()
+    def answer(self, inputs: list[str], k: int = 1) -> Answers:
+        """The classes of rows, or their number; of an RBM how usual they are. A first line may name the columns."""
+        lines, rows = asked_rows(inputs, self.schema.columns)
+        if self.network.answer == "class":
+            out = self.network(self._scaled(rows)).double()
+            out, score = (out.softmax(1), "probability") if self.network.probable else (out, "margin")
+            return Answers(self.schema.target or "class", score, lines, best_of(out, self.schema.classes, k))
+        require_one(k, "number")
+        if self.network.answer == "number":
+            what, values = self.schema.target or "number", self.predict(rows)
+        else:
+            what, values = "pseudo-likelihood", cast(RBM, self.network).pseudo_likelihood(self._scaled(rows)).numpy()
+        return Answers(what, None, lines, [[(f"{float(value):.6g}", None)] for value in values])
 
 
 @dataclass(kw_only=True)
@@ -74,6 +92,8 @@ class Tables(Task[TableData]):
 
     kind = "tables"
     one_shape = True
+    then = "horosphere predict {run} --data ROWS.csv"
+    asks = "rows of numbers, as in 5.1,3.5 or --data ROWS.csv"
     metrics = (
         Metric("accuracy", "accuracy", 4, "high", "judged"),
         Metric("rmse", "RMSE", 3, "low", "judged"),

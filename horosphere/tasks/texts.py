@@ -24,6 +24,7 @@ from horosphere.files import digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Count, Size
+from horosphere.train.answers import Answers, best_of
 from horosphere.train.task import Task
 
 AT_ONCE = 256  # texts that are judged at once
@@ -43,12 +44,19 @@ class TrainedTexts:
     def classify(self, texts: Sequence[str]) -> list[str]:
         if isinstance(texts, str):  # a sequence too, of letters
             raise UserError(f'classify("{one_line(texts, 40)}"): texts come in a list; write classify(["…"])')
-        if not texts:
-            return []
+        return [self.classes[number] for number in self._logits(texts).argmax(-1).tolist()] if texts else []
+
+    @torch.no_grad()
+    def answer(self, inputs: list[str], k: int = 1) -> Answers:
+        """The likeliest classes of texts."""
+        return Answers("class", "probability", inputs, best_of(self._logits(inputs).softmax(-1), self.classes, k))
+
+    def _logits(self, texts: Sequence[str]) -> Tensor:
+        """-> (N, classes)"""
         rows = [self.vocabulary.encode(text)[: self.length] for text in texts]
-        tokens = torch.from_numpy(padded(rows, max(1, *map(len, rows))))
-        answers = self.network(tokens, (tokens != PAD).sum(1)).argmax(-1)
-        return [self.classes[number] for number in answers.tolist()]
+        parts = (rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE))
+        tokens = [torch.from_numpy(padded(part, max(1, *map(len, part)))) for part in parts]
+        return torch.cat([self.network(part, (part != PAD).sum(1)) for part in tokens])
 
 
 @dataclass(kw_only=True)
@@ -57,7 +65,8 @@ class Texts(Task[TextData]):
 
     kind = "texts"
     unit = "texts"
-    then = "horosphere eval {run} --data OTHER.tsv"
+    then = 'horosphere predict {run} "A TEXT"'
+    asks = "texts"
     no_settings = Task.no_settings | {"known"}
     metrics = (Metric("accuracy", "texts right", 4, "high", "judged"),)
 

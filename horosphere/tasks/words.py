@@ -27,6 +27,7 @@ from horosphere.models.weights import begin_with
 from horosphere.models.words import FastText, SkipGramConfig, WordModel, WordsConfig
 from horosphere.runs import Run
 from horosphere.settings import Amount, Count
+from horosphere.train.answers import Answers, Said
 from horosphere.train.task import Task
 
 WORDS, VECTORS = "words.json", "vectors.safetensors"
@@ -47,6 +48,14 @@ class TrainedWords(Lexicon):
 
     network: WordModel | None = None
 
+    def answer(self, inputs: list[str], k: int = 10) -> Answers:
+        """The words most like these."""
+        sign, score = (-1, "distance") if self.likeness == "distance" else (1, "cosine")
+        near: list[list[Said]] = [
+            [(other, sign * alike) for other, alike in self.neighbors(word.strip(), k)] for word in inputs
+        ]
+        return Answers("neighbor", score, inputs, near)
+
 
 @dataclass(kw_only=True)
 class Words(Task[Corpus]):
@@ -54,7 +63,9 @@ class Words(Task[Corpus]):
 
     kind = "words"
     alone = "the tables of words lie in one process"
-    then = 'python -c \'from horosphere.runs import Run; print(Run.open("{run}").load().neighbors("WORD"))\''
+    then = "horosphere predict {run} WORD"
+    asks = "words"
+    best = 10
     metrics = (
         Metric("wordsim", "WordSim-353 ρ", 3, "high", "judged"),
         Metric("simlex", "SimLex-999 ρ", 3, "high"),

@@ -22,6 +22,7 @@ from horosphere import runs, settings
 from horosphere.errors import NotFinite, UserError
 from horosphere.files import abandon, settle
 from horosphere.nn.eager import eager
+from horosphere.optim import gradient_lengths
 from horosphere.optim.schedules import share_of_peak
 from horosphere.progress import progress
 from horosphere.runs import CHECKPOINTS, About
@@ -371,9 +372,13 @@ class _Loop:
 
     @torch.no_grad()
     def _clip(self, step: int) -> Tensor:
-        """Shorten the gradient to `clip`; its length before. Remembers the first parameter that broke."""
+        """Shorten the gradient to `clip`; its length before. Remembers the first parameter that broke.
+
+        The gradient of a point is as long as the metric says, g·rgrad squared; of all others torch's own length.
+        """
         grads = [p.grad for _, p in self.trained]
-        lengths = norms(grads, self.world)
+        of_points = gradient_lengths(self.optimizer)
+        lengths = norms([of_points.get(p, grad) for (_, p), grad in zip(self.trained, grads, strict=True)], self.world)
         # back-propagation runs from the last parameter to the first: the last one that is broken is where it came in
         where = torch.where(lengths.isfinite(), -1, self.order).max()
         now = torch.stack([torch.full_like(where, step + 1), where])

@@ -20,6 +20,7 @@ from horosphere.models.weights import WEIGHTS, load_weights
 from horosphere.optim import make_optimizer, param_groups
 from horosphere.runs import Run
 from horosphere.train import checkpoint
+from horosphere.train.answers import Answers
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 
@@ -51,6 +52,8 @@ class Task(Generic[Data]):
     one_shape: ClassVar[bool] = False  # all batches have the same shapes: blocks are compiled for theirs, and no others
     options: ClassVar[type[CompareOptions]] = CompareOptions  # of `horosphere compare`
     then: ClassVar[str] = ""  # what to do next with a {run}
+    asks: ClassVar[str] = ""  # what an input is that a trained model answers, for `predict`; "": it answers none
+    best: ClassVar[int] = 1  # answers to an input, where nobody asks for more
     mark: ClassVar[str] = WEIGHTS  # the last file of an export: where it is, all are
     alone: ClassVar[str] = ""  # why one process trains it; "": several may
     measures_before = False  # scores are taken before the first step too
@@ -160,6 +163,22 @@ class Task(Generic[Data]):
     def trained(self, network: nn.Module, run: Run) -> Any:
         """What `Run.load` gives: the network with what it was trained for."""
         return network
+
+    @classmethod
+    def require_inputs(cls, run: Run) -> None:
+        """Complain where a run answers no inputs."""
+        if not cls.asks:
+            use = f"use `{cls.then.format(run=run.folder)}`" if cls.then else "Run.open(…).load() gives it to Python"
+            raise UserError(f"{run.folder}: a run of the task {cls.kind}, which answers no inputs; {use}")
+
+    @classmethod
+    def predict(cls, run: Run, inputs: Sequence[str], k: int | None = None) -> Answers:
+        """The k best answers of a run's model to inputs as people write them: `answer` of what `load` gives."""
+        cls.require_inputs(run)
+        if not inputs or not all(given.strip() for given in inputs):
+            raise UserError(f"{run.folder}: {'an empty input' if inputs else 'no input'}; give {cls.asks}")
+        answers: Answers = cls.load(run).answer(list(inputs), k or cls.best)
+        return answers
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """The weights to use, beside the checkpoints, in the main process."""

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from horosphere.data.ratings import Ratings
-from horosphere.models.neighbours import SHRINK, means, neighbours
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz, Poincare, lorentz_to_poincare
+from horosphere.models.neighbours import SHRINK, by_distance, means, neighbours
 from tests.data.test_ratings import drawn
 
 
@@ -66,3 +69,49 @@ def test_who_has_no_neighbours_has_the_means():
     ratings = Ratings(["a", "b"], ["x", "y"], np.array([0, 1]), np.array([0, 1]), np.array([5, 1]))
     user, item = np.array([0, 1]), np.array([1, 0])
     assert neighbours(ratings, user, item) == pytest.approx(means(ratings)(user, item))
+
+
+# -- by learned points ------------------------------------------------------------------------------------------------
+
+EVERY = tuple(part.flatten() for part in np.meshgrid(np.arange(9), np.arange(8)))
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_flat_neighbours_by_distance_are_sklearns(k):
+    """For each user, a regression on the points of the items it has rated, weighed by 1/distance."""
+    from sklearn.neighbors import KNeighborsRegressor
+
+    ratings, points = drawn(9, 8, 0.7), torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double()
+    base, (user, item) = means(ratings), EVERY
+    found = neighbours(ratings, user, item, k, by_distance(points, Euclidean()))
+    for u, i, rating in zip(user, item, found, strict=True):
+        rated = [(j, r) for who, j, r in zip(ratings.user, ratings.item, ratings.rating, strict=True) if who == u]
+        others = [(j, r - base(u, j)) for j, r in rated if j != i]
+        if others:
+            numbers, rest = zip(*others, strict=True)
+            model = KNeighborsRegressor(min(k, len(rest)), weights="distance").fit(points[list(numbers)], rest)
+            assert rating == pytest.approx(base(u, i) + model.predict(points[i : i + 1])[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("m", [Lorentz(0.7), Poincare(0.7)])
+def test_neighbours_by_distance_know_no_place_and_no_model(m):
+    ratings, (user, item) = drawn(9, 8, 0.7), EVERY
+    points = m.random(8, 3, std=1.0, generator=torch.Generator().manual_seed(0)).double()
+    found = neighbours(ratings, user, item, 3, by_distance(points, m))
+    moved = m.translate(points, m.lift(torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)))
+    assert neighbours(ratings, user, item, 3, by_distance(moved, m)) == pytest.approx(found, abs=1e-5)
+    if isinstance(m, Lorentz):
+        ball = by_distance(lorentz_to_poincare(points, 0.7), Poincare(0.7))
+        assert neighbours(ratings, user, item, 3, ball) == pytest.approx(found, abs=1e-5)
+
+
+def test_items_in_one_place_are_the_nearest():
+    m = Lorentz()
+    alike = by_distance(m.exp0(torch.tensor([[1.0], [1.0], [2.0]])), m)
+    assert alike[0, 1].item() == pytest.approx(1e9)
+    assert not alike.diagonal().any()
+
+
+def test_likeness_of_other_items_is_refused():
+    with pytest.raises(UserError, match=r"alike of shape \(3, 3\): give one number for each pair of 11 items"):
+        neighbours(drawn(), np.array([0]), np.array([0]), alike=torch.zeros(3, 3))

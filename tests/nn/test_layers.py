@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product, lorentz_to_poincare
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, lorentz_to_poincare
 from horosphere.nn import Classifier, Embedding, Linear, Residual, RMSNorm
 from horosphere.optim import RiemannianAdam, param_groups
 from tests.nn.samples import CURVATURES, CURVED, DIM, LAYERS, NO_CURVATURE, Stack, layer, manifold, points
@@ -193,8 +193,9 @@ def test_a_table_starts_as_a_wrapped_normal(name):
 
 
 @curved
+@pytest.mark.parametrize("parents_first", [True, False])
 @pytest.mark.parametrize("kind", ["linear", "norm", "centroid", "classifier", "table"])
-def test_reset_makes_a_layer_anew(kind, name):
+def test_reset_makes_a_layer_anew(kind, parents_first, name):
     """What a model made on the meta device needs: to_empty() leaves garbage, reset_parameters() a start."""
 
     def make():
@@ -207,12 +208,22 @@ def test_reset_makes_a_layer_anew(kind, name):
         for t in (*used.parameters(), *used.buffers()):
             t.fill_(torch.nan)
     torch.manual_seed(0)
-    # a table draws points with the curvature of its manifold, so that comes first
-    for module in sorted(used.modules(), key=lambda part: not isinstance(part, Manifold)):
+    modules = list(used.modules())  # `for m in net.modules()` and `net.apply` have it the other way round
+    for module in modules if parents_first else modules[::-1]:
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
     for (what, a), b in zip(fresh.state_dict().items(), used.state_dict().values(), strict=True):
         assert torch.equal(a, b), what
+
+
+@curved
+def test_a_new_table_leaves_a_curvature_that_was_learned(name):
+    m = manifold(name, 0.7, learn=True)
+    with torch.no_grad():
+        for p in m.parameters():
+            p.fill_(0.5)
+    assert is_point(m, Embedding(50, DIM, m, std=3.0).weight.detach())
+    assert all((p == 0.5).all() for p in m.parameters())
 
 
 def test_a_table_resets_on_the_manifold_it_has():

@@ -356,9 +356,12 @@ def test_autocast_keeps_norms_exact():
 
 PRODUCT = Product((Lorentz(), 2), (Euclidean(), 1))
 WRONG = {
-    "channels": (lambda: Conv2d(4, 2, 3, Lorentz())(torch.zeros(1, 3, 5, 5)), "4 channels: x is (1, 3, 5, 5)"),
-    "channels of rows": (lambda: Conv1d(4, 2, 3, Euclidean())(torch.zeros(3, 5)), "4 channels"),
-    "features": (lambda: BatchNorm2d(4, Lorentz())(torch.zeros(2, 3, 5, 5)), "4 features: x is (2, 3, 5, 5)"),
+    "channels": (lambda: Conv2d(4, 2, 3, Lorentz())(torch.zeros(1, 3, 5, 5)), "Conv2d: x of shape (1, 3, 5, 5) has 3"),
+    "channels of rows": (lambda: Conv1d(4, 2, 3, Euclidean())(torch.zeros(3, 5)), "give points of 4"),
+    "features": (
+        lambda: BatchNorm2d(4, Lorentz())(torch.zeros(2, 3, 5, 5)),
+        "(2, 3, 5, 5) has 3",
+    ),
     "one point": (lambda: BatchNorm1d(4, Lorentz())(torch.zeros(1, 4)), "one point"),
     "form": (lambda: BatchNorm1d(4, Lorentz(), form="scalar"), 'choose "centred" or "free"'),
     "name": (lambda: Activation("rellu", Lorentz()), "did you mean relu"),

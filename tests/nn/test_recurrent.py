@@ -327,7 +327,6 @@ def test_what_makes_no_sense_is_refused_in_one_line():
         (lambda: GRU(DIM, DIM, product, bidirectional=True), "in one direction only"),
         (lambda: GRU(DIM, 4, product), "points of this product have 6 coordinates"),
         (lambda: GRU(DIM, 4, L, reset="never"), 'choose "after" or "before"'),
-        (lambda: RNN(DIM, 4, L)(torch.zeros(3, 2, 5)), "points of 5 coordinates; it reads 6"),
         (lambda: RNN(DIM, 4, L)(torch.zeros(3, 2, 5, 6)), "give points as"),
         (lambda: RNN(DIM, 4, L)(torch.zeros(3, 2, 6), torch.zeros(2, 2, 4)), r"\(2, 2, 4\); give 1 x \(1, 2, 4\)"),
         (lambda: LSTM(DIM, 4, L)(torch.zeros(3, 2, 6), torch.zeros(1, 2, 4)), "give 2 x"),

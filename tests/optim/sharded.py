@@ -86,9 +86,9 @@ def gradient_still_to_be_summed() -> torch.Tensor:
     return p.full_tensor()
 
 
-def reset() -> bool:
+def reset(learn: bool) -> bool:
     """What a model made on the meta device needs: points again, and in every process its own."""
-    net = fully_shard(Embedding(50, 4, Lorentz(), std=3.0))
+    net = fully_shard(Embedding(50, 4, Lorentz(learn=learn), std=3.0))
     net.to_empty(device="cpu")
     net.reset_parameters()
     x = net.weight.full_tensor()
@@ -113,7 +113,7 @@ def work(rank: int, folder: str) -> None:
         "save": lambda: save(f"{folder}/checkpoint"),
         "last axis": sharded_on_the_last_axis,
         "partial": gradient_still_to_be_summed,
-        "reset": reset,
+        **{f"reset {learn}": lambda learn=learn: reset(learn) for learn in (True, False)},
     }
     results = {}
     for name, case in cases.items():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Lorentz, Poincare, lorentz_to_poincare
-from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
+from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD, gradient_lengths
 from tests.optim import reference
 from tests.optim.samples import CURVATURES, CURVED, DIM, OPTIMIZERS, gradient, group, manifold, points
 
@@ -107,3 +107,37 @@ def test_the_mean_of_two_points_is_midway(optimizer, name, c):
     origin = torch.zeros(DIM, dtype=torch.float64)  # one point, without a leading axis
     lowest = descend(m, origin, lambda p: m.sqdist(p, a) + m.sqdist(p, b), optimizer, length=3 / math.sqrt(c))
     assert m.dist(lowest, m.geodesic(a, b, 0.5)) < 1e-3 * m.dist(a, b)
+
+
+def lengths(m, x, target):
+    p = nn.Parameter(x.clone())
+    p.grad = gradient(m, x, target)
+    return gradient_lengths(RiemannianSGD(group([p], m)))[p]
+
+
+@pytest.mark.parametrize("c", CURVATURES)
+@pytest.mark.parametrize("name", CURVED)
+def test_the_length_of_a_gradient_is_the_metrics(name, c):
+    """Of Σ dist² it is twice the distance, at any place: so no isometry changes it."""
+    m = manifold(name, c)
+    x, target, by = (points(m, seed=seed, c=c) for seed in (1, 2, 3))
+    torch.testing.assert_close(lengths(m, x, target), 2 * m.dist(x, target))
+    moved = (m.translate(t, by[:1]) for t in (x, target))
+    torch.testing.assert_close(lengths(m, *moved), lengths(m, x, target))
+
+
+def test_flat_parameters_and_torchs_own_optimizers_have_no_points():
+    p = nn.Parameter(torch.ones(3, 2))
+    p.sum().backward()
+    assert gradient_lengths(RiemannianSGD([p])) == {}
+    assert gradient_lengths(torch.optim.SGD([p])) == {}
+
+
+def test_the_length_of_a_sparse_gradient_is_that_of_the_rows_it_has():
+    m = Lorentz()
+    table = nn.Embedding(5, DIM, sparse=True)
+    table(torch.tensor([1, 1, 3])).square().sum().backward()
+    optimizer = RiemannianSGD(group([table.weight], m))
+    found = gradient_lengths(optimizer)[table.weight]
+    table.weight.grad = table.weight.grad.to_dense()
+    torch.testing.assert_close(found, gradient_lengths(optimizer)[table.weight][[1, 3]])

@@ -78,8 +78,9 @@ def test_a_gradient_in_parts_is_summed(result):
     torch.testing.assert_close(result("partial"), expected)
 
 
-def test_a_sharded_table_can_be_made_anew(result):
-    assert result("reset")
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_sharded_table_can_be_made_anew(result, learn):
+    assert result(f"reset {learn}")
 
 
 @pytest.mark.parametrize("sgd", [True, False])

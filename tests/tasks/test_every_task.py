@@ -28,6 +28,7 @@ from tests.train.toy_task import lines
 NEEDS = {
     "language": ("transformers",),
     "characters": ("transformers",),
+    "sequential": ("transformers",),
     "pictures": ("torchvision",),
     "semantic": ("torchvision",),
     "instances": ("torchvision", "torchmetrics", "pycocotools"),
@@ -108,6 +109,7 @@ def live(kind, data, *more, rank=0, size=1):
 WHOLE = {
     "language": ("tokens",),
     "characters": ("tokens",),
+    "sequential": ("tokens", "slots"),
     "pictures": ("images", "targets"),
     "semantic": ("images", "masks"),
     "open_vocabulary": ("images", "masks"),
@@ -201,9 +203,8 @@ def test_a_run_is_loaded_from_its_export_or_its_checkpoint_alike(runs, tmp_path,
 
 
 def tiny_mark(kind):
-    return {"language": "config.json", "characters": "config.json", "nodes": "points.safetensors"}.get(
-        kind, "model.safetensors"
-    )
+    language = dict.fromkeys(("language", "characters", "sequential"), "config.json")
+    return {**language, "nodes": "points.safetensors"}.get(kind, "model.safetensors")
 
 
 def state_of(trained):
@@ -290,6 +291,7 @@ def test_nothing_is_overwritten_or_resumed_as_another_run(data, runs, tmp_path, 
 SIDECARS = {
     "language": "tokenizer.json",
     "characters": "tokenizer.json",
+    "sequential": "tokenizer.json",
     "masked": "tokenizer.json",
     "nodes": "labels.json",
     "tables": "table.json",

@@ -58,6 +58,7 @@ TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 TINY = {
     "language": ("helm-mice-tiny", LANGUAGE),
     "characters": ("gru-lm", CHARACTERS),
+    "sequential": ("lstm-lm", (*CHARACTERS, "partition=sequential")),
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
@@ -93,7 +94,7 @@ def write_tree(path):
 def write_data(kind, folder):
     """Data for a kind of run, in a folder that is there."""
     folder = Path(folder)
-    if kind in ("language", "characters", "masked", "words", "counts"):
+    if kind in ("language", "characters", "sequential", "masked", "words", "counts"):
         return write_text(folder / "cats.txt")
     if kind == "pictures":
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))

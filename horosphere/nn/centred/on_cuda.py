@@ -1,4 +1,4 @@
-"""The six passes on CUDA. A program takes tile after tile of points, and sums over its own; torch adds up the programs'.
+"""The six passes on CUDA. A program takes tile after tile of points, and sums over its own; torch adds up all sums.
 
 Every pass goes through the map the other way round than the one before it: what that one read last is still in cache.
 Maps are channels-last rows or planes. In kernels the argument lists follow `nn/kernels/__init__.py`.
