@@ -46,7 +46,8 @@ class _Products(torch.autograd.Function):
 
         x, u, out = x.contiguous(), u.contiguous(), x.new_empty(len(row))
         ctx.save_for_backward(x, u, row, column)
-        pair_kernels.products(*(t.detach().numpy() for t in (x, u, row, column, out)))
+        arrays = tuple(t.detach().numpy() for t in (x, u, row, column, out))
+        pair_kernels.in_threads(pair_kernels.products, arrays, len(row))
         return out
 
     @staticmethod
@@ -56,5 +57,6 @@ class _Products(torch.autograd.Function):
 
         x, u, row, column = ctx.saved_tensors
         dx, du = torch.zeros_like(x), torch.zeros_like(u)
-        pair_kernels.spread(*(t.detach().numpy() for t in (x, u, row, column, g.contiguous(), dx, du)))
+        arrays = tuple(t.detach().numpy() for t in (x, u, row, column, g.contiguous(), dx, du))
+        pair_kernels.in_threads(pair_kernels.spread, arrays, x.shape[1])
         return dx, du, None, None
