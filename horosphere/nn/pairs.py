@@ -46,8 +46,7 @@ class _Products(torch.autograd.Function):
 
         x, u, out = x.contiguous(), u.contiguous(), x.new_empty(len(row))
         ctx.save_for_backward(x, u, row, column)
-        arrays = tuple(t.detach().numpy() for t in (x, u, row, column, out))
-        pair_kernels.in_threads(pair_kernels.products, arrays, len(row))
+        pair_kernels.products(*(t.detach().numpy() for t in (x, u, row, column, out)))
         return out
 
     @staticmethod
@@ -57,6 +56,5 @@ class _Products(torch.autograd.Function):
 
         x, u, row, column = ctx.saved_tensors
         dx, du = torch.zeros_like(x), torch.zeros_like(u)
-        arrays = tuple(t.detach().numpy() for t in (x, u, row, column, g.contiguous(), dx, du))
-        pair_kernels.in_threads(pair_kernels.spread, arrays, x.shape[1])
+        pair_kernels.spread(*(t.detach().numpy() for t in (x, u, row, column, g.contiguous(), dx, du)))
         return dx, du, None, None

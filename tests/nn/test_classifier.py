@@ -315,28 +315,6 @@ def test_no_pairs_are_no_scores(dtype):
     assert not x.grad.any()
 
 
-@pytest.mark.skipif(not pairs.COMPILED, reason="needs numba")
-@pytest.mark.parametrize("threads", [2, 3, 7])
-def test_pairs_do_not_depend_on_the_number_of_threads(threads):
-    row, column = torch.randint(5, (1000,)), torch.randint(9, (1000,))
-
-    def values():
-        x, u = (t.clone().requires_grad_() for t in (start, other))
-        scores = pairs.pair_products(x, u, row, column)
-        return [scores, *torch.autograd.grad((scores * scores.detach().cos()).sum(), (x, u))]
-
-    start, other, before = torch.randn(5, 40), torch.randn(9, 40), torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = values()
-        torch.set_num_threads(threads)
-        together = values()
-    finally:
-        torch.set_num_threads(before)
-    assert alone[0].shape == (1000,)
-    torch.testing.assert_close(together, alone, rtol=0, atol=0)
-
-
 def test_rows_of_any_layout_make_pairs():
     x, u = torch.randn(6, 5).T, torch.randn(4, 12)[:, ::2]
     torch.testing.assert_close(pairs.pair_products(x, u, ROW, COLUMN), (x @ u.T)[ROW, COLUMN])
