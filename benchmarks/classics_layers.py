@@ -73,14 +73,14 @@ CASES = (
         lambda d, m: BatchNorm2d(d, m),
         lambda d: nn.BatchNorm2d(d),
         _hypll("HBatchNorm2d"),
-        *(64, (28, 28), 32, 1024),
+        *(64, (28, 28), 32, 4096),
     ),
     Case(
         "batch norm, 256",
         lambda d, m: BatchNorm2d(d, m),
         lambda d: nn.BatchNorm2d(d),
         _hypll("HBatchNorm2d"),
-        *(256, (14, 14), 32, 1024),
+        *(256, (14, 14), 32, 4096),
     ),
     Case(
         "free batch norm", lambda d, m: BatchNorm2d(d, m, form="free"), lambda d: nn.BatchNorm2d(d), None, 64, (28, 28)

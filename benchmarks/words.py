@@ -34,7 +34,7 @@ from horosphere.train.training import train
 TEXT = "builtin:enwiki"
 THREADS = (1, 2)
 GENSIM = "gensim"
-OURS = {"horosphere": (), "horosphere, own noise": ("shared=0",), "horosphere, lorentz": ("geometry=lorentz",)}
+OURS = {"horosphere": (), "horosphere, shared noise": ("shared=64",), "horosphere, lorentz": ("geometry=lorentz",)}
 
 
 @dataclass(frozen=True)

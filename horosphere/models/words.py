@@ -46,7 +46,7 @@ class WordsConfig(InAnyGeometry):
 class SkipGramConfig(WordsConfig):
     output: Literal["noise", "tree"] = "noise"  # tree: hierarchical softmax over a Huffman tree
     negatives: Count = 5  # noise words for each pair
-    shared: Natural = 64  # noise words for a whole step, weighed as `negatives` a pair; 0: each pair draws its own
+    shared: Natural = 0  # noise words for a whole step, weighed as `negatives` a pair; 0: each pair draws its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,9 @@ class Hyperplanes(nn.Module):
         bias = None if self.bias is None else self.bias[rows]
         return SomePlanes(self.manifold, F.embedding(rows, self.weight), bias)
 
+    def whole(self) -> SomePlanes:
+        return SomePlanes(self.manifold, self.weight, self.bias)
+
 
 class SomePlanes(NamedTuple):
     """Rows of the table that a step needs, each once: so each has one gradient."""
@@ -106,6 +109,9 @@ class Centres(nn.Module):
 
     def rows(self, rows: Tensor) -> SomeCentres:
         return SomeCentres(self.manifold, self.table(rows), self.bias[rows])
+
+    def whole(self) -> SomeCentres:
+        return SomeCentres(self.manifold, self.table.weight, self.bias)
 
 
 class SomeCentres(NamedTuple):
@@ -170,24 +176,37 @@ class SkipGram(nn.Module):
     def forward(self, centre: Tensor, context: Tensor, noise: Tensor) -> Tensor:
         """The sum of the losses of all pairs. A context of -1 is none.
 
-        centre (R,), context (R, C), noise (K,) for all or (R, C, K) for each pair -> ()
+        centre (R,), context (R, C), noise (K,) for all or (P, K), one row for each of the P contexts -> ()
         """
         there = context >= 0
-        words, row = distinct(centre[there.nonzero()[:, 0]], self.size)
-        return self.loss(self.points(words), row, context[there], noise if noise.ndim == 1 else noise[there])
+        words, row = distinct(centre.repeat_interleave(there.sum(-1)), self.size)
+        return self.loss(self.points(words), row, context[there], noise)
 
     def loss(self, x: Tensor, row: Tensor, target: Tensor, noise: Tensor) -> Tensor:
         """Of points x that should score high with targets, pair by pair.   (N, d), (P,), (P,), (K,) or (P, K) -> ()"""
         if self.config.output == "tree":
             return self.tree_loss(x, row, target)
-        rows, place = distinct(torch.cat([target, noise.flatten()]), self.size)
-        context, right, wrong = self.context.rows(rows), place[: len(target)], place[len(target) :].view_as(noise)
-        loss = F.softplus(-context.pairs(x, row, right)).sum()
-        if noise.ndim == 1:  # each noise word stands for several: one matrix product
-            weight = torch.bincount(row, minlength=len(x)) * (self.config.negatives / max(len(noise), 1))
-            return loss + (F.softplus(context.against(x, wrong)).sum(-1) * weight.to(x.dtype)).sum()
-        other = noise != target.unsqueeze(-1)  # word2vec leaves out noise that is the target
-        return loss + F.softplus(context.pairs(x, row.unsqueeze(-1).expand_as(noise)[other], wrong[other])).sum()
+        return self.shared_loss(x, row, target, noise) if noise.ndim == 1 else self.own_loss(x, row, target, noise)
+
+    def own_loss(self, x: Tensor, row: Tensor, target: Tensor, noise: Tensor) -> Tensor:
+        """Noise (P, K) for each pair: targets and noise side by side with a mask, by softplus(-s) = softplus(s) - s.
+
+        So many words meet most rows of the table. The whole of it is read in place: a copy of them costs more.
+        """
+        words = torch.cat([target.unsqueeze(-1), noise], -1)
+        counts = words != words[:, :1]  # word2vec leaves out noise that is the target
+        counts[:, 0] = True
+        row = row.repeat_interleave(words.shape[1])
+        scores = self.context.whole().pairs(x, row, words.flatten()).view_as(words)
+        return (F.softplus(scores) * counts).sum() - scores[:, 0].sum()
+
+    def shared_loss(self, x: Tensor, row: Tensor, target: Tensor, noise: Tensor) -> Tensor:
+        """Noise (K,) for all pairs: each word stands for several, and scores are one matrix product."""
+        rows, place = distinct(torch.cat([target, noise]), self.size)
+        context, right, wrong = self.context.rows(rows), place[: len(target)], place[len(target) :]
+        weight = torch.bincount(row, minlength=len(x)) * (self.config.negatives / max(len(noise), 1))
+        loss = (F.softplus(context.against(x, wrong)).sum(-1) * weight.to(x.dtype)).sum()
+        return loss + F.softplus(-context.pairs(x, row, right)).sum()
 
     def tree_loss(self, x: Tensor, row: Tensor, target: Tensor) -> Tensor:
         """-log P of the targets: Π σ(±s) along the way from the root, + where it goes left."""
@@ -223,11 +242,12 @@ class CBOW(SkipGram):
     """
 
     def forward(self, centre: Tensor, context: Tensor, noise: Tensor) -> Tensor:
-        full = (context >= 0).any(-1)
-        near, target = context[full], centre[full]
-        x = self.manifold.midpoint(self.centre(near.clamp_min(0)), (near >= 0).to(self.centre.weight.dtype))
+        there = context >= 0
+        full = there.any(-1)
+        near, target, many = context[full], centre[full], there[full].sum(-1)
+        x = self.manifold.midpoint(self.centre(near.clamp_min(0)), there[full].to(self.centre.weight.dtype))
         row = torch.arange(len(target), device=target.device)
-        return self.loss(x, row, target, noise if noise.ndim == 1 else noise[full, 0])
+        return self.loss(x, row, target, noise if noise.ndim == 1 else noise[many.cumsum(0) - many])  # of the first
 
 
 class FastText(SkipGram):

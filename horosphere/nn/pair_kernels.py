@@ -23,6 +23,7 @@ def spread(x, u, row, column, g, dx, du):
     """What `products` had from x and u: dx[row[p]] += g[p] u[column[p]], du[column[p]] += g[p] x[row[p]]"""
     for p in range(len(row)):
         a, b, da, db, share = x[row[p]], u[column[p]], dx[row[p]], du[column[p]], g[p]
-        for k in range(x.shape[1]):
+        for k in range(x.shape[1]):  # two loops: in one it takes 7 % longer
             da[k] += share * b[k]
+        for k in range(x.shape[1]):
             db[k] += share * a[k]

@@ -217,12 +217,16 @@ class WindowSource:
         self.windows, self.noise = Windows(corpus, config.window, threshold), Noise(corpus.counts)
 
     def batch(self, step: int, rows: range, size: int, seed: int) -> Batch:
-        """centre (R,), context (R, 2·window), noise (K,) for all of them or (R, 2·window, K)."""
-        centre, context = self.windows.batch(step * size, rows, size, (seed, step))
-        drawn = (self.config.shared,) if self.config.shared else (size, context.shape[1], self.config.negatives)
-        noise = self.noise.draw(np.random.default_rng((seed, step, 1)), drawn)
-        noise = noise if self.config.shared else noise[rows.start : rows.stop]
-        arrays = {"centre": centre, "context": context, "noise": noise}
+        """centre (R,), context (R, 2·window), noise (K,) for all of them or (P, K), a row for each context."""
+        centre, context = self.windows.batch(step * size, range(size), size, (seed, step))
+        own, random = slice(rows.start, rows.stop), np.random.default_rng((seed, step, 1))
+        if self.config.shared:
+            noise = self.noise.draw(random, (self.config.shared,))
+        else:  # drawn for the whole batch, so that it does not depend on how a batch is cut
+            there = context >= 0
+            before, inside = there[: rows.start].sum(), there[own].sum()
+            noise = self.noise.draw(random, (there.sum(), self.config.negatives))[before : before + inside]
+        arrays = {"centre": centre[own], "context": context[own], "noise": noise}
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 

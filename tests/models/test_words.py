@@ -45,8 +45,9 @@ def made(kind=SkipGram, std=0.5, **changes):
 
 
 def own_noise(k=2, contexts=CONTEXT):
+    """A row for each context that is there."""
     random = torch.Generator().manual_seed(1)
-    return torch.randint(len(WORDS), (*contexts.shape, k), generator=random)
+    return torch.randint(len(WORDS), (int((contexts >= 0).sum()), k), generator=random)
 
 
 def all_scores(model):
@@ -68,9 +69,10 @@ def against(model, x, contexts):
 def test_skip_gram_is_masked_binary_cross_entropy(geometry, score):
     model, noise = made(geometry=geometry, score=score), own_noise()
     table, expected = all_scores(model), 0.0
-    for i, j in (CONTEXT >= 0).nonzero().tolist():
-        logits = table[CENTRE[i], torch.cat([CONTEXT[i, j : j + 1], noise[i, j]])]
-        mask = torch.cat([torch.ones(1), noise[i, j] != CONTEXT[i, j]])
+    assert (noise == CONTEXT[CONTEXT >= 0].unsqueeze(-1)).any()  # some noise is the target, and left out
+    for (i, j), wrong in zip((CONTEXT >= 0).nonzero().tolist(), noise, strict=True):
+        logits = table[CENTRE[i], torch.cat([CONTEXT[i, j : j + 1], wrong])]
+        mask = torch.cat([torch.ones(1), wrong != CONTEXT[i, j]])
         expected += masked_bce(logits, torch.tensor([1, 0, 0]), mask) * mask.sum()
     torch.testing.assert_close(model(CENTRE, CONTEXT, noise), expected)
 
@@ -120,11 +122,9 @@ def test_a_row_without_neighbours_changes_nothing(kind):
 @scores
 def test_the_sum_over_rows_is_the_sum_of_its_parts(kind, score):
     model, noise = made(kind, score=score), own_noise()
-    for drawn in (SHARED, noise):
-        parts = [
-            model(CENTRE[i : i + 1], CONTEXT[i : i + 1], drawn if drawn.ndim == 1 else drawn[i : i + 1])
-            for i in range(4)
-        ]
+    by_row = noise.split((CONTEXT >= 0).sum(-1).tolist())
+    for drawn, own in ((SHARED, [SHARED] * 4), (noise, by_row)):
+        parts = [model(CENTRE[i : i + 1], CONTEXT[i : i + 1], own[i]) for i in range(4)]
         torch.testing.assert_close(model(CENTRE, CONTEXT, drawn), sum(parts))
 
 
@@ -214,10 +214,10 @@ def test_a_tree_learns(kind):
 def test_cbow_predicts_from_the_midpoint(geometry):
     model, noise = made(CBOW, geometry=geometry), own_noise()
     x = model.manifold.midpoint(model.centre(torch.tensor([0, 2, 4])))[None]
-    target, wrong = torch.tensor([1]), noise[0, 0]
+    target, wrong = torch.tensor([1]), noise[0]
     expected = F.softplus(-against(model, x, target)).sum()
     expected += F.softplus(against(model, x, wrong[wrong != 1])).sum()
-    torch.testing.assert_close(model(CENTRE[:1], CONTEXT[:1], noise[:1]), expected)
+    torch.testing.assert_close(model(CENTRE[:1], CONTEXT[:1], noise[:3]), expected)
 
 
 def test_n_grams_of_where():

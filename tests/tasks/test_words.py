@@ -7,9 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from horosphere.data.corpora import corpus_of
 from horosphere.errors import UserError
+from horosphere.models.words import SkipGramConfig
 from horosphere.runs import Run
-from horosphere.tasks.words import Words
+from horosphere.tasks.words import WindowSource, Words
 from horosphere.train.engine import Place
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
@@ -55,11 +57,26 @@ def test_words_of_a_kind_come_near(story, tmp_path, model, geometry):
 
 @pytest.mark.parametrize(
     "more",
-    [("shared=0",), ("output=tree",), ("score=distance",), ("score=distance", "geometry=lorentz", "output=tree")],
+    [("shared=16",), ("output=tree",), ("score=distance",), ("score=distance", "geometry=lorentz", "output=tree")],
 )
 def test_every_way_to_learn_skip_grams(story, tmp_path, more):
     words = learned("skip-gram", story, tmp_path / "run", *more)
     assert {word for word, _ in words.neighbors("pie", 3)} == {"jam", "egg", "tea"}
+
+
+@pytest.mark.parametrize("shared", [0, 16])
+def test_a_batch_is_the_same_however_it_is_cut(shared):
+    """Rows, and the noise of each of their contexts."""
+    corpus = corpus_of([["a", "rose", "is", "a", "rose"], ["is", "a", "thorn"]] * 4)
+    source = WindowSource(corpus, SkipGramConfig(window=2, shared=shared, negatives=3), threshold=0.1)
+    whole = source.batch(1, range(12), 12, seed=5)
+    parts = [source.batch(1, range(i, i + 4), 12, seed=5) for i in range(0, 12, 4)]
+    contexts = int((whole["context"] >= 0).sum())
+    assert 0 < contexts < whole["context"].numel()
+    assert whole["noise"].shape == ((shared,) if shared else (contexts, 3))
+    for name, values in whole.items():
+        cut = [part[name] for part in parts]
+        assert torch.equal(values, cut[0] if name == "noise" and shared else torch.cat(cut))
 
 
 def test_a_finished_run_has_its_vectors_and_words(story, tmp_path):
