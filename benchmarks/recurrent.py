@@ -75,6 +75,7 @@ def main() -> None:
     for sizes in CPU if args.device == "cpu" else CUDA:
         for kind in args.kinds.split(","):
             begin = time.perf_counter()
+            torch._dynamo.reset()  # sizes are compiled one by one
             jobs = {name: job(kind, m, sizes, args.device) for name, m in {"flat": Euclidean(), **curved}.items()}
             taken = least(jobs, args.device)
             cells = [" x ".join(map(str, sizes)), f"{taken['flat']:.2f}"]

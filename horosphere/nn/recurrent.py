@@ -34,8 +34,10 @@ class _Reading(NamedTuple):
         product = F.linear(h, self.weight, self.bias)
         if self.time_weight is None:
             return product
-        time = self.manifold.ambient(h)[1]
-        return torch.addmm(product, time.to(product.dtype), self.time_weight)  # type: ignore[union-attr]
+        time = self.manifold.ambient(h)[1].to(product.dtype)  # type: ignore[union-attr]
+        if torch.compiler.is_compiling() and len(self.time_weight) == 1:  # one with what follows; a product is not
+            return product + time * self.time_weight.to(product.dtype)
+        return torch.addmm(product, time, self.time_weight)
 
     def split(self, first: int) -> tuple["_Reading", "_Reading"]:
         """The first so many gates, and the others."""

@@ -13,7 +13,7 @@ from horosphere.nn.centred.numbers import Channels, Lifted, Pair, Seen
 from horosphere.nn.kernels.launch import block_of, launch, operator
 
 PROGRAMS = 528  # four on each of an H100's processors
-TILE = 4096  # numbers
+TILE, WARPS = 4096, 4  # numbers of a tile, and how many warps share them
 WIDEST = 2048  # channels
 READS_HALF = True  # computes in fp32 all the same
 MAPS = (torch.float32, torch.bfloat16, torch.float16)
@@ -21,29 +21,29 @@ MAPS = (torch.float32, torch.bfloat16, torch.float16)
 
 def takes(x: Tensor, c: float | Tensor) -> bool:
     """Whether the kernels read such a map on such a manifold. A learned curvature has a gradient, which torch finds."""
-    return isinstance(c, float) and x.dtype in MAPS and x.shape[1] <= WIDEST and (_rows(x) or x.is_contiguous())
+    return isinstance(c, float) and x.dtype in MAPS and x.shape[1] <= WIDEST and (_in_rows(x) or x.is_contiguous())
 
 
 def sums(x: Tensor, c: float) -> Pair:
-    time, shares = _sums_op(x, _rows(x), c)
+    time, shares = _sums_op(_packed(x), c)
     return time, shares.sum(0)
 
 
 def centre(x: Tensor, time: Tensor, mean: Tensor, h: Tensor, c: float) -> tuple[Seen, Tensor]:
-    along, k, distance2, s, shares = _centre_op(x, time, mean, h, _rows(x), c)
+    along, k, distance2, s, shares = _centre_op(_packed(x), time, mean, h, c)
     return Seen(time, along, k, distance2, s), shares.sum(0)
 
 
 def restore(x: Tensor, seen: Seen, by: Channels, h: Tensor, c: float) -> tuple[Tensor, Lifted]:
-    out, *lifted = _restore_op(x, seen.k, seen.s, by.mean, by.scale, by.bias, h, _rows(x), c)
-    return out, Lifted(*lifted)
+    out, *lifted = _restore_op(_packed(x), seen.k, seen.s, by.mean, by.scale, by.bias, h, c)
+    return _unpacked(out, x), Lifted(*lifted)
 
 
 def of_restore(
     x: Tensor, grad: Tensor, seen: Seen, lifted: Lifted, by: Channels, h: Tensor, c: float
 ) -> tuple[Pair, Tensor]:
     points = (seen.k, seen.s, *lifted)
-    of_w, of_along, shares = _of_restore_op(x, _like(grad, x), *points, by.mean, by.scale, by.bias, h, _rows(x), c)
+    of_w, of_along, shares = _of_restore_op(*_both(x, grad), *points, by.mean, by.scale, by.bias, h, c)
     return (of_w, of_along), shares.sum(0)
 
 
@@ -51,8 +51,8 @@ def of_centre(
     x: Tensor, grad: Tensor, seen: Seen, lifted: Lifted, turned: Pair, by: Channels, h: Tensor, c: float
 ) -> tuple[Pair, Tensor]:
     points = (*seen, lifted.length, *turned)
-    of_x, of_mu, shares = _of_centre_op(x, _like(grad, x), *points, *by, h, by.mean @ by.mean, _rows(x), c)
-    return (of_x, of_mu), shares.sum(0)
+    of_x, of_mu, shares = _of_centre_op(*_both(x, grad), *points, *by, h, by.mean @ by.mean, c)
+    return (of_x, of_mu), torch.cat((shares.sum(0), shares.new_zeros(3)))  # those of a learned c are not taken
 
 
 def of_points(
@@ -60,27 +60,42 @@ def of_points(
     of_rise: Tensor,
 ) -> Tensor:  # fmt: skip
     points = (seen.time, seen.k, seen.s, lifted.length, *turned, *moved)
-    return _of_points_op(x, _like(grad, x), *points, *by, constant, of_rise, _rows(x))
+    return _unpacked(_of_points_op(*_both(x, grad), *points, *by, constant, of_rise), x)
 
 
-def _rows(x: Tensor) -> bool:
+def _in_rows(x: Tensor) -> bool:
     """Whether the numbers of a point lie side by side."""
     return x.dim() == 2 or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
 
 
-def _like(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient in the layout of x."""
-    return grad.contiguous(memory_format=torch.channels_last if x.dim() == 4 and _rows(x) else torch.contiguous_format)
+def _packed(x: Tensor, like: Tensor | None = None) -> Tensor:
+    """Rows (N, C) or planes (B, C, S), contiguous.
+
+    torch.compile may hand a kernel another layout than it was traced with, but not of a contiguous tensor.
+    """
+    rows = _in_rows(x if like is None else like)
+    return (x.movedim(1, -1).reshape(-1, x.shape[1]) if rows else x.flatten(2)).contiguous()
 
 
-def _sizes(x: Tensor, rows: bool) -> tuple[int, ...]:
+def _both(x: Tensor, grad: Tensor) -> Pair:
+    return _packed(x), _packed(grad, like=x)
+
+
+def _unpacked(out: Tensor, x: Tensor) -> Tensor:
+    """As x lies in memory."""
+    if not _in_rows(x):
+        return out.view(x.shape)
+    return out.view(len(x), *x.shape[2:], x.shape[1]).movedim(-1, 1)
+
+
+def _sizes(x: Tensor) -> tuple[int, ...]:
     """What all kernels end with: pictures, points of a picture, channels, whether they are planes, R, BLOCK.
 
     Rows are one picture.
     """
-    points, block = x.numel() // x.shape[1], block_of(x.shape[1])
-    pictures = 1 if rows else len(x)
-    return pictures, points // pictures, x.shape[1], int(not rows), max(1, TILE // block), block
+    channels, planes = x.shape[1], x.dim() == 3
+    points = (x.shape[0], x.shape[2]) if planes else (1, x.shape[0])
+    return *points, channels, int(planes), max(1, TILE // block_of(channels)), block_of(channels)
 
 
 def _points(x: Tensor, count: int) -> list[Tensor]:
@@ -195,9 +210,9 @@ def _sums(
 
 
 @operator("centred_sums")
-def _sums_op(x: Tensor, rows: bool, c: float) -> tuple[Tensor, Tensor]:
+def _sums_op(x: Tensor, c: float) -> tuple[Tensor, Tensor]:
     (time,), shares = _points(x, 1), _shares(x, x.shape[1] + 2)
-    launch(_sums)[(PROGRAMS,)](x, time, shares, *_sizes(x, rows), c, num_warps=8)
+    launch(_sums)[(PROGRAMS,)](x, time, shares, *_sizes(x), c, num_warps=WARPS)
     return time, shares
 
 
@@ -230,11 +245,11 @@ def _centre(
 
 @operator("centred_centre")
 def _centre_op(
-    x: Tensor, time: Tensor, mean: Tensor, h: Tensor, rows: bool, c: float
+    x: Tensor, time: Tensor, mean: Tensor, h: Tensor, c: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     (along, k, distance2, s), shares = _points(x, 4), _shares(x, x.shape[1])
     made = (along, k, distance2, s, shares)
-    launch(_centre)[(PROGRAMS,)](x, time, mean, h, *made, *_sizes(x, rows), c, num_warps=8)
+    launch(_centre)[(PROGRAMS,)](x, time, mean, h, *made, *_sizes(x), c, num_warps=WARPS)
     return made
 
 
@@ -261,11 +276,11 @@ def _restore(
 
 @operator("centred_restore")
 def _restore_op(
-    x: Tensor, k: Tensor, s: Tensor, mean: Tensor, scale: Tensor, bias: Tensor, h: Tensor, rows: bool, c: float
+    x: Tensor, k: Tensor, s: Tensor, mean: Tensor, scale: Tensor, bias: Tensor, h: Tensor, c: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     out, (q, length, rise, along) = torch.empty_like(x), _points(x, 4)
     made = (out, q, length, rise, along)
-    launch(_restore)[(PROGRAMS,)](x, k, s, mean, scale, bias, h, *made, *_sizes(x, rows), c, num_warps=8)
+    launch(_restore)[(PROGRAMS,)](x, k, s, mean, scale, bias, h, *made, *_sizes(x), c, num_warps=WARPS)
     return made
 
 
@@ -314,11 +329,11 @@ def _of_restore(
 @operator("centred_of_restore")
 def _of_restore_op(
     x: Tensor, grad: Tensor, k: Tensor, s: Tensor, q: Tensor, length: Tensor, rise: Tensor, along: Tensor,
-    mean: Tensor, scale: Tensor, bias: Tensor, h: Tensor, rows: bool, c: float,
+    mean: Tensor, scale: Tensor, bias: Tensor, h: Tensor, c: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     (of_w, of_along), shares = _points(x, 2), _shares(x, 2 * x.shape[1] + 2)
     read, made = (x, grad, k, s, q, length, rise, along, mean, scale, bias, h), (of_w, of_along, shares)
-    launch(_of_restore)[(PROGRAMS,)](*read, *made, *_sizes(x, rows), c, num_warps=8)
+    launch(_of_restore)[(PROGRAMS,)](*read, *made, *_sizes(x), c, num_warps=WARPS)
     return made
 
 
@@ -352,7 +367,7 @@ def _of_centre(
         tl.store(of_x_ptr + point[:, None], twice + C**0.5 * of_k / time, mask=there[:, None])
         tl.store(of_mu_ptr + point[:, None], of_mu, mask=there[:, None])
     i = tl.arange(0, BLOCK)
-    mine = shares_ptr + tl.program_id(0) * (channels + 5)
+    mine = shares_ptr + tl.program_id(0) * (channels + 2)
     tl.store(mine + i, tl.sum(of_mean, 0), mask=i < channels)
     tl.store(mine + channels, tl.sum(by_k2))
     tl.store(mine + channels + 1, tl.sum(by_along))
@@ -362,13 +377,12 @@ def _of_centre(
 def _of_centre_op(
     x: Tensor, grad: Tensor, time: Tensor, along: Tensor, k: Tensor, distance2: Tensor, s: Tensor, length: Tensor,
     of_w: Tensor, of_along: Tensor, mean: Tensor, scale: Tensor, bias: Tensor, shift: Tensor, h: Tensor, mean2: Tensor,
-    rows: bool, c: float,
+    c: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The last three sums are those of a learned c, and are not taken."""
-    (of_x, of_mu), shares = _points(x, 2), torch.zeros_like(_shares(x, x.shape[1] + 5))
+    (of_x, of_mu), shares = _points(x, 2), _shares(x, x.shape[1] + 2)
     read = (x, grad, time, along, k, distance2, s, length, of_w, of_along, mean, scale, bias, shift, h, mean2)
     made = (of_x, of_mu, shares)
-    launch(_of_centre)[(PROGRAMS,)](*read, *made, *_sizes(x, rows), c, num_warps=8)
+    launch(_of_centre)[(PROGRAMS,)](*read, *made, *_sizes(x), c, num_warps=WARPS)
     return made
 
 
@@ -398,9 +412,9 @@ def _of_points(
 def _of_points_op(
     x: Tensor, grad: Tensor, time: Tensor, k: Tensor, s: Tensor, length: Tensor, of_w: Tensor, of_along: Tensor,
     of_x: Tensor, of_mu: Tensor, mean: Tensor, scale: Tensor, bias: Tensor, shift: Tensor, constant: Tensor,
-    of_rise: Tensor, rows: bool,
+    of_rise: Tensor,
 ) -> Tensor:  # fmt: skip
     dx = torch.empty_like(x)
     read = (x, grad, time, k, s, length, of_w, of_along, of_x, of_mu, mean, scale, bias, shift, constant, of_rise)
-    launch(_of_points)[(PROGRAMS,)](*read, dx, *_sizes(x, rows), num_warps=8)
+    launch(_of_points)[(PROGRAMS,)](*read, dx, *_sizes(x), num_warps=WARPS)
     return dx
