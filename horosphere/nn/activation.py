@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError, choices
 from horosphere.geometry import Manifold
 from horosphere.nn.axes import through
+from horosphere.nn.first_call import settle
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -37,7 +38,7 @@ class Activation(nn.Module):
         super().__init__()
         if name not in ACTIVATIONS:
             raise UserError(f'activation "{name}": there is none of this name; {choices(name, ACTIVATIONS)}')
-        self.name, self.manifold, self.dim = name, manifold, dim
+        self.name, self.manifold, self.dim = name, settle(self, manifold, dim=dim), dim
 
     def forward(self, x: Tensor) -> Tensor:
         return through(ACTIVATIONS[self.name], x, self.manifold, self.dim)
@@ -61,7 +62,7 @@ class Dropout(nn.Dropout):
         if not 0 <= p <= 1:
             raise UserError(f"dropout {p}: a probability lies between 0 and 1")
         super().__init__(p)
-        self.manifold, self.dim = manifold, dim
+        self.manifold, self.dim = settle(self, manifold, dim=dim), dim
 
     def forward(self, x: Tensor) -> Tensor:
         return through(super().forward, x, self.manifold, self.dim)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.nn.attention import FULL, Mask, Temperature, attend, slot_centre, slot_heads
 from horosphere.nn.axes import require_width
+from horosphere.nn.first_call import settle
 from horosphere.nn.linear import Linear
 from horosphere.nn.slots import SlotLinear
 
@@ -46,7 +47,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"{dim} dimensions do not divide into {heads} heads: choose a divisor of {dim}")
         if dim // heads <= manifold.slots.times:
             raise ValueError(f"{dim} dimensions in {heads} heads leave none beside the time: use fewer heads")
-        self.dim, self.heads, self.manifold = dim, heads, manifold
+        self.dim, self.heads, self.manifold = dim, heads, settle(self, manifold)
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * dim))
         self.in_proj_time = nn.Parameter(torch.empty(3 * dim, 1)) if manifold.ambient_extra else None
@@ -154,7 +155,7 @@ class AdditiveAttention(nn.Module):
         super().__init__()
         if score not in ("additive", "distance"):
             raise ValueError(f'score "{score}": choose "additive" or "distance"')
-        self.manifold = manifold
+        self.manifold = settle(self, manifold)
         hidden_space = Euclidean() if score == "additive" else manifold
         self.query = Linear(query_dim, hidden, manifold, bias=False, out_manifold=hidden_space)
         self.key = Linear(key_dim, hidden, manifold, bias=False, out_manifold=hidden_space)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import full_precision
 from horosphere.nn.axes import free_along, one_geometry, point_along, require_width, sq_along, through
+from horosphere.nn.first_call import settle
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
@@ -37,8 +38,8 @@ class _Conv(nn.modules.conv._ConvNd):
     ):
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "bias": bias}
         super().__init__(in_channels, out_channels, kernel_size, **options)  # type: ignore[arg-type]
-        self.manifold = one_geometry(manifold, type(self).__name__)
         self.channels = -1 - len(self.kernel_size)  # the axis of the channels, in a batch or not
+        self.manifold = settle(self, one_geometry(manifold, type(self).__name__), dim=self.channels)
         self.time_weight = None
         if manifold.ambient_extra:  # zero at first, as in `Linear`
             self.time_weight = nn.Parameter(self.weight.new_zeros(out_channels))
@@ -112,7 +113,7 @@ class MaxPool1d(nn.MaxPool1d):
 
     def __init__(self, kernel_size: int, manifold: Manifold, stride: int | None = None, padding: int = 0):
         super().__init__(kernel_size, stride, padding)
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, dim=-2)
 
     def forward(self, x: Tensor) -> Tensor:
         return through(super().forward, x, self.manifold, -2)
@@ -128,7 +129,7 @@ class MaxPool2d(nn.MaxPool2d):
 
     def __init__(self, kernel_size: int, manifold: Manifold, stride: int | None = None, padding: int = 0):
         super().__init__(kernel_size, stride, padding)
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, dim=-3)
 
     def forward(self, x: Tensor) -> Tensor:
         return through(super().forward, x, self.manifold, -3)
@@ -154,7 +155,7 @@ class AvgPool2d(nn.AvgPool2d):
         padding: int | tuple[int, int] = 0,
     ):
         super().__init__(kernel_size, stride, padding)
-        self.manifold = one_geometry(manifold, "AvgPool2d")
+        self.manifold = settle(self, one_geometry(manifold, "AvgPool2d"), dim=-3)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.manifold.flat:
@@ -183,7 +184,7 @@ class GlobalAvgPool2d(nn.Module):
 
     def __init__(self, manifold: Manifold):
         super().__init__()
-        self.manifold = one_geometry(manifold, "GlobalAvgPool2d")
+        self.manifold = settle(self, one_geometry(manifold, "GlobalAvgPool2d"), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.manifold.flat:
@@ -209,7 +210,7 @@ class MaxOverTime(nn.Module):
 
     def __init__(self, manifold: Manifold):
         super().__init__()
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, dim=1)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         u = free_along(x, self.manifold, 1)
@@ -232,7 +233,7 @@ class Flatten(nn.Flatten):
 
     def __init__(self, manifold: Manifold):
         super().__init__()
-        self.manifold = one_geometry(manifold, "Flatten")
+        self.manifold = settle(self, one_geometry(manifold, "Flatten"), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.manifold.point(super().forward(free_along(x, self.manifold, 1)))

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.geometry.holders import HoldsPoints
+from horosphere.nn.first_call import settle
 
 
-class Embedding(nn.Embedding):
+class Embedding(HoldsPoints, nn.Embedding):
     """nn.Embedding whose rows are points of a manifold; `optim.param_groups` puts them into a group of their own.
 
     Rows start as a wrapped normal of this std around the origin, in flat space a plain normal.
@@ -29,7 +31,7 @@ class Embedding(nn.Embedding):
         object.__setattr__(self, "_start", manifold)
         super().__init__(num_embeddings, embedding_dim, **torch_options)
         del self._start
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, reads=False)
 
     def reset_parameters(self) -> None:
         """New rows, and the curvature that their manifold began with: a row is a point of no other.
@@ -59,7 +61,7 @@ class Lift(nn.Module):
 
     def __init__(self, manifold: Manifold):
         super().__init__()
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, reads=False)
 
     def forward(self, v: Tensor) -> Tensor:
         return self.manifold.lift(v)
@@ -76,7 +78,7 @@ class Lower(nn.Module):
 
     def __init__(self, manifold: Manifold):
         super().__init__()
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, makes=Euclidean())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.manifold.lower(x)

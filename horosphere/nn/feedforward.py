@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.geometry import Euclidean, Manifold
+from horosphere.nn.first_call import settle
 from horosphere.nn.linear import Linear
 from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 
@@ -63,7 +64,7 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.manifold, self.activation = manifold, activation
+        self.manifold, self.activation = settle(self, manifold), activation
         self.linear1 = Linear(dim, inner, manifold, out_manifold=Euclidean())  # free coordinates: φ comes next
         self.linear2 = Linear(inner, dim, manifold)
         self.dropout = nn.Dropout(dropout)
@@ -89,6 +90,7 @@ class Maxout(Linear):
     def __init__(self, in_features: int, out_features: int, pieces: int, manifold: Manifold, bias: bool = True):
         super().__init__(in_features, out_features * pieces, manifold, bias, out_manifold=Euclidean())
         self.pieces = pieces
+        settle(self, manifold)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.manifold.point(super().forward(x).unflatten(-1, (self.pieces, -1)).amax(-2))

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold, Product
+from horosphere.geometry import Euclidean, Manifold, Product
 from horosphere.geometry._scalar import asinh, sq
 from horosphere.nn.axes import require_width
+from horosphere.nn.first_call import settle
 from horosphere.nn.pairs import pair_products
 
 
@@ -36,7 +37,7 @@ class Linear(nn.Linear):
         out_manifold: Manifold | None = None,
     ):
         super().__init__(in_features, out_features, bias)
-        self.manifold, self.out_manifold = manifold, out_manifold or manifold
+        self.manifold, self.out_manifold = settle(self, manifold, out_manifold), out_manifold or manifold
         self.time_weight = None
         if (
             manifold.ambient_extra
@@ -74,7 +75,7 @@ class Classifier(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold, bias: bool = True):
         super().__init__(in_features, out_features, bias)
-        self.manifold = manifold
+        self.manifold = settle(self, manifold, makes=Euclidean())
 
     def forward(self, x: Tensor) -> Tensor:
         require_width(x, self.in_features, self)

@@ -20,6 +20,7 @@ from horosphere.nn.axes import (
     sq_along,
 )
 from horosphere.nn.centred import batch_norm_of_batch, several
+from horosphere.nn.first_call import settle
 
 
 class LayerNorm(nn.LayerNorm):
@@ -35,7 +36,7 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, dim: int, manifold: Manifold, eps: float = 1e-5):
         super().__init__(dim, eps)
-        self.manifold = manifold
+        self.manifold = settle(self, manifold)
 
     def forward(self, x: Tensor) -> Tensor:
         require_width(x, self.normalized_shape[0], self)
@@ -65,7 +66,7 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
         super().__init__(features, eps, momentum)
         if form not in ("centred", "free"):
             raise UserError(f'batch norm form "{form}": choose "centred" or "free"')
-        self.manifold, self.form = one_geometry(manifold, type(self).__name__), form
+        self.manifold, self.form = settle(self, one_geometry(manifold, type(self).__name__), dim=1), form
 
     @property
     def sums_processes(self) -> bool:

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from horosphere.geometry import Manifold, Product
 from horosphere.nn.axes import require_width
+from horosphere.nn.first_call import require_manifold, settle
 from horosphere.nn.part_way import part_way
 
 State = tuple[Tensor, ...]  # of a step: (h,), or (h, c) of an LSTM, each (B, h)
@@ -61,6 +62,8 @@ class _Recurrent(nn.RNNBase):
     def __new__(
         cls, input_size: int = 0, hidden_size: int = 0, manifold: Manifold | None = None, *args: Any, **options: Any
     ) -> Any:
+        if manifold is not None:
+            require_manifold(manifold, cls.__name__)
         flat = manifold is not None and manifold.flat and options.get("reset", "after") == "after"
         return super().__new__(TORCHS.get(cls, cls) if flat else cls)
 
@@ -79,7 +82,7 @@ class _Recurrent(nn.RNNBase):
             raise ValueError(f"{sizes}: points of this product have {manifold.dim} coordinates, in one direction only")
         options: dict[str, Any] = {"batch_first": batch_first, "dropout": dropout, "bidirectional": bidirectional}
         nn.RNNBase.__init__(self, self.mode, input_size, hidden_size, num_layers, **options)
-        self.manifold = manifold
+        self.manifold = settle(self, manifold)
         if times := manifold.ambient_extra:
             for name, weight in self._matrices():
                 setattr(self, f"time_{name}", nn.Parameter(weight.new_zeros(len(weight), times)))

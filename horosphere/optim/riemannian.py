@@ -2,7 +2,7 @@
 
 A parameter group with a `manifold` holds points, one a row of the last axis. Its steps follow geodesics, and carry its
 momentum along (`Manifold.flow`). Every other group is stepped by torch's own optimizer.
-`horosphere.optim.param_groups(model)` makes the groups.
+`horosphere.optim.param_groups(model)` makes the groups. Where none are made, tables of points are found all the same.
 
 Manifolds are kept beside the groups, not in them: state_dict() holds numbers and tensors only, and is saved, loaded and
 sharded as torch's is.
@@ -20,7 +20,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from horosphere.geometry import Euclidean, Manifold
+from horosphere.geometry.holders import points_among
 
+FLAT = Euclidean()
 SMALL_ROWS = 4096  # below it the launches cost more than the arithmetic: such tensors are stepped together
 
 
@@ -31,8 +33,22 @@ class _Riemannian(torch.optim.Optimizer):
     _torch_step: Callable[..., Any]  # torch's own step without its hooks: those run once, around our step
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A group without a `manifold` is searched for tables of points: they follow geodesics all the same."""
         param_group = dict(param_group)  # a copy: the next optimizer made from the caller's needs its manifold again
-        manifold = param_group.pop("manifold", None) or Euclidean()
+        if "manifold" in param_group:
+            self._add(param_group, param_group.pop("manifold") or Euclidean())
+            return
+        given = param_group["params"]
+        params = [given] if isinstance(given, Tensor) else list(given)
+        points = points_among(p[1] if isinstance(p, tuple) else p for p in params)
+        by_manifold: dict[Manifold, list[Any]] = {}
+        for p in params:
+            manifold = points.get(id(p[1] if isinstance(p, tuple) else p), FLAT)
+            by_manifold.setdefault(manifold, []).append(p)
+        for manifold, own in by_manifold.items() or [(FLAT, params)]:
+            self._add({**param_group, "params": own} | ({} if manifold.flat else {"weight_decay": 0.0}), manifold)
+
+    def _add(self, param_group: dict[str, Any], manifold: Manifold) -> None:
         if self.defaults["differentiable"]:
             raise ValueError(
                 "steps are taken in place, without gradient: use differentiable=False, "

@@ -1,0 +1,120 @@
+"""What layers say to a first input that is none of theirs, and that they say it once."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
+from horosphere.nn import (
+    GRU,
+    Activation,
+    BatchNorm2d,
+    Classifier,
+    Conv2d,
+    Embedding,
+    LayerNorm,
+    Lift,
+    Linear,
+    MultiHeadAttention,
+)
+
+L, P = Lorentz(), Poincare()
+FEATURES = torch.linspace(-1, 1, 16).view(2, 8)
+PICTURES = torch.linspace(-1, 1, 96).view(2, 3, 4, 4)
+
+
+def chain(*layers):
+    return lambda: nn.Sequential(*layers)(FEATURES)
+
+
+WRONG = {
+    "another curvature": (chain(Lift(L), Linear(8, 4, Lorentz(2.0))), "Lorentz(c=2): x holds points of Lorentz(c=1)"),
+    "another model": (chain(Lift(L), LayerNorm(8, L), Classifier(8, 2, P)), "x holds points of Lorentz(c=1)"),
+    "two learned": (chain(Lift(Lorentz(1, True)), Linear(8, 4, Lorentz(1, True))), "use one manifold"),
+    "a product": (chain(Lift(L), LayerNorm(8, Product((Lorentz(), 4), (Lorentz(), 4)))), "Lorentz(c=1) x Lorentz(c=1)"),
+    "out of a table": (lambda: Linear(2, 2, P)(Embedding(5, 2, L)(torch.arange(5))), "from Embedding"),
+    "of pictures": (lambda: nn.Sequential(Conv2d(3, 3, 3, L), BatchNorm2d(3, Lorentz(2.0)))(PICTURES), "from Conv2d"),
+    "of sequences": (lambda: GRU(8, 4, P)(Lift(L)(FEATURES)), "from Lift"),
+    "outside the ball": (
+        lambda: Linear(8, 4, P)(FEATURES),
+        "outside the ball of radius 1; put Lift(manifold) before it",
+    ),
+    "pixels outside": (lambda: Conv2d(3, 4, 3, P)(PICTURES), "Conv2d: x is"),
+    "numpy": (lambda: Linear(8, 4, L)(FEATURES.numpy()), "torch.from_numpy(x).float()"),
+    "class": (lambda: Linear(8, 16, Lorentz), "give one of it, as in Lorentz(c=1.0)"),
+    "name": (lambda: Linear(8, 16, "lorentz"), "give the manifold, as in Lorentz(c=1.0)"),
+    "class of a loop": (lambda: GRU(8, 16, Lorentz), "GRU: the manifold is the class Lorentz"),
+    "number": (lambda: MultiHeadAttention(8, 2, 1.0), "float is no manifold"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_misuse_is_said_in_one_line(kind):
+    call, says = WRONG[kind]
+    with pytest.raises(UserError) as error:
+        call()
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_it_is_said_again():
+    layer = Linear(8, 4, P)
+    for _ in range(2):
+        with pytest.raises(UserError, match="outside the ball"):
+            layer(FEATURES)
+
+
+class ToPoints(nn.Module):
+    def forward(self, u):
+        return L.point(u)
+
+
+RIGHT = {
+    "one manifold": lambda: chain(Lift(L), Linear(8, 4, L), Activation("relu", L), Classifier(4, 2, L)),
+    "equal manifolds": lambda: chain(Lift(Lorentz(2.0)), Linear(8, 4, Lorentz(2.0))),
+    "a way between": lambda: chain(Lift(L), Linear(8, 4, L, out_manifold=P), Classifier(4, 2, P)),
+    "flat beside curved": lambda: chain(Linear(8, 8, Euclidean()), Lift(L), Linear(8, 4, L)),
+    "free coordinates": lambda: chain(Linear(8, 4, L, out_manifold=Euclidean()), ToPoints(), Linear(4, 4, L)),
+}
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_right_use_is_silent(kind):
+    RIGHT[kind]()()
+
+
+def hooks(layer):
+    return len(layer._forward_pre_hooks) + len(layer._forward_hooks)
+
+
+def test_after_the_first_call_nothing_is_left():
+    layer = Linear(8, 4, L)
+    assert hooks(layer) == 2
+    layer(FEATURES)
+    assert hooks(layer) == 0
+
+
+def test_copies_and_compiled_layers_and_vmap_work_before_the_first_call():
+    net = nn.Sequential(Lift(P), Linear(8, 4, P), Classifier(4, 2, P))
+    expected = copy.deepcopy(net)(FEATURES)
+    compiled = torch.compile(copy.deepcopy(net), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(FEATURES), expected)
+    torch.testing.assert_close(torch.vmap(copy.deepcopy(net))(FEATURES), expected)
+    assert copy.deepcopy(net).to("meta")(FEATURES.to("meta")).shape == (2, 2)
+    assert hooks(net[1]) == 2
+
+
+def test_nothing_is_kept_alive():
+    from horosphere.nn import first_call
+
+    before = len(first_call._made)
+    chain(Lift(L), Linear(8, 4, L))()
+    assert len(first_call._made) == before
+
+
+def test_empty_batches_pass():
+    assert Linear(8, 4, P)(torch.from_numpy(np.zeros((0, 8), dtype=np.float32))).shape == (0, 4)
