@@ -193,7 +193,7 @@ def test_messages_of_several_packages(packages):
     ]
     assert unrepeated(pairs) == [*pairs[:3], pairs[4]]
     assert read_pairs("builtin:django+sphinx-zh") == [("Save", "保存"), ("Contents", "目录")]
-    with pytest.raises(UserError, match="builtin:sphinx-zh_Hans: sphinx has no such language; choose from fr, zh"):
+    with pytest.raises(UserError, match="builtin:sphinx-zh_Hans: sphinx has no such language; choose from fr, zh_CN"):
         read_pairs("builtin:django+sphinx-zh_Hans")
 
 
