@@ -36,7 +36,7 @@ def _files(package: str, language: str) -> list[Path]:
     files: dict[str, list[Path]] = {}
     for path in sorted(package_folder(package).rglob("*.po")):
         files.setdefault(path.parts[-3], []).append(path)
-    files |= {"zh": files[name] for name in SIMPLIFIED if name in files}
+    language = next((name for name in SIMPLIFIED if language == "zh" and name in files), language)
     if language not in files:
         known = choices(language, sorted(files))
         raise UserError(f"{BUILTIN}{package}-{language}: {package} has no such language; {known}")

@@ -90,7 +90,7 @@ class Pairs(Task[PairData]):
         Metric("perplexity", "perplexity", 2, "low", "shown"),
     )
 
-    data: str  # a .tsv of two columns; two files, as in a.en,a.fr; builtin:django-fr (es, de, ja, zh), builtin:copy
+    data: str  # a .tsv of two columns; two files, as in a.en,a.fr; builtin:django+sphinx-fr (es, de, …), builtin:copy
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
     tokens: Literal["words", "characters"] = "words"  # what sentences are made of
     least: Count = 1  # times that a token must occur; what is rarer is unknown

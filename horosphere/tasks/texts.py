@@ -94,10 +94,6 @@ class Texts(Task[TextData]):
         make = catalogue.resolve(self.network(self.model).build)
         return cast(nn.Module, make(len(vocabulary), len(classes), self.configuration()))
 
-    def ready(self, data: TextData) -> None:
-        super().ready(data)
-        self.lengths = data.lengths(data.train)
-
     def begin(self, folder: Path) -> None:
         write_vocabularies(folder, {TEXT: self.opened.vocabulary})
         write_classes(folder, self.opened.classes)
@@ -106,7 +102,7 @@ class Texts(Task[TextData]):
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """tokens (B, T), lengths (B,), labels (B,). T is the longest of the whole step."""
-        together = self.opened.train[self.drawn_alike(step, self.lengths)]
+        together = self.opened.train[self.drawn(step, range(self.engine.batch), len(self.opened.train))]
         return self._tensors(together[rows.start : rows.stop], together)
 
     def _tensors(self, rows: np.ndarray, together: np.ndarray) -> dict[str, Tensor]:

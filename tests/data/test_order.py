@@ -63,10 +63,10 @@ def test_rows_of_like_length_are_those_of_the_stream(count, batch, seed):
 
 def test_batches_of_like_length_have_little_padding_and_no_order():
     lengths = np.random.default_rng(0).integers(1, 100, 2000)
-    batches = np.stack([lengths[alike(lengths, step, 50, seed=0)] for step in range(2 * SORTED)])
-    assert batches.sum() > 0.9 * 50 * batches.max(1).sum()  # half of what is read, as rows come
-    for pool in batches.mean(1).reshape(2, SORTED):
-        assert abs(np.corrcoef(pool, np.arange(SORTED))[0, 1]) < 0.7  # short ones do not come first
+    batches = np.stack([lengths[alike(lengths, step, 50, seed=0)] for step in range(50 * SORTED)])
+    assert batches.sum() > 0.75 * 50 * batches.max(1).sum()  # half of what is read, as rows come
+    means = batches.mean(1).reshape(50, SORTED).mean(0)
+    assert means.max() - means.min() < 20  # short ones do not come first; in order they are 75 apart
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9, 10, 101])
