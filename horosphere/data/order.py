@@ -26,6 +26,25 @@ def _order(count: int, epoch: int, seed: int) -> np.ndarray:
     return np.random.default_rng((seed, epoch)).permutation(count)
 
 
+SORTED = 4  # steps whose rows are sorted together; of 16 batches are so much alike that the copy task is not exact
+
+
+def alike(lengths: np.ndarray, step: int, batch: int, seed: int) -> np.ndarray:
+    """Rows of a step, all about as long: little of a batch is padding.   (N,) -> (batch,)
+
+    The stream of `shuffled`, sorted within every 4 steps and cut into their batches, which come in a random order.
+
+    >>> lengths = np.arange(64) % 8
+    >>> lengths[alike(lengths, step=3, batch=4, seed=0)].tolist()
+    [4, 5, 7, 7]
+    """
+    pool, place = divmod(step, SORTED)
+    rows = shuffled(len(lengths), pool * SORTED * batch, (pool + 1) * SORTED * batch, seed)
+    rows = rows[np.argsort(lengths[rows], kind="stable")]
+    which = np.random.default_rng((seed, pool)).permutation(SORTED)[place]
+    return rows[which * batch : (which + 1) * batch]
+
+
 HELD = 10  # one row in so many is held out, where nobody says which
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from horosphere.data.builtin import BUILTIN
+from horosphere.data.messages import PACKAGES, Pair, read_messages
 from horosphere.data.order import held_out
 from horosphere.data.vocabulary import BEGIN, END, PAD, Unit, Vocabulary, padded, split
 from horosphere.errors import UserError, choices
-from horosphere.extras import package_folder
 from horosphere.foreign import LARGE, Unreadable, printable, read_table, read_text
 
-Pair = tuple[str, str]
 SIDES = ("source", "target")
-DJANGO = "django-"
 SYMBOLS, SHORTEST, LONGEST, EXAMPLES = 10, 2, 8, 5000  # of the tasks that are made up
 
 
@@ -98,6 +95,7 @@ def read_pairs(name: str) -> list[Pair]:
     """All pairs of a source.
 
     - "builtin:django-fr": English messages of django and their translations; also es, de, ja, zh, …
+    - "builtin:django+sphinx-fr": of both; django, sphinx and wagtail have messages.
     - "builtin:copy", "builtin:reverse": made up; the target is the source, or the source from its end.
     - a .tsv file: source and target, separated by a tab.
     - two files, separated by a comma: sentence i of the first becomes sentence i of the second.
@@ -142,9 +140,10 @@ def _builtin(name: str) -> list[Pair]:
     }
     if name in made:
         return [(" ".join(letters), " ".join(made[name](letters))) for letters in _letters()]
-    if name.startswith(f"{BUILTIN}{DJANGO}"):
-        return django_messages(name.removeprefix(f"{BUILTIN}{DJANGO}"))
-    examples = [f"{BUILTIN}{DJANGO}{language}" for language in ("fr", "es", "de", "ja", "zh")]
+    packages, _, language = name.removeprefix(BUILTIN).partition("-")
+    if language and set(packages.split("+")) <= set(PACKAGES):
+        return read_messages(packages.split("+"), language)
+    examples = [f"{BUILTIN}{packages}-fr" for packages in (*PACKAGES, "+".join(PACKAGES))]
     raise UserError(f"{name}: no such pairs come with a package; {choices(name, [*made, *examples])}")
 
 
@@ -153,56 +152,3 @@ def _letters() -> Iterator[list[str]]:
     random = np.random.default_rng(0)
     for length in random.integers(SHORTEST, LONGEST + 1, EXAMPLES):
         yield [chr(ord("a") + number) for number in random.integers(SYMBOLS, size=length)]
-
-
-# -- messages of django -----------------------------------------------------------------------------------------------
-
-# %(name)s, %s, %%, {name}: what a program fills in
-_FILLED = re.compile(r"%\([^)]*\)[a-z]|%[sd%]|\{[^{}]*\}")
-_LINE = re.compile(r'(?:(?P<keyword>[a-z_]+)(?:\[(?P<form>\d)\])?\s+)?"(?P<text>.*)"')
-_ESCAPED = re.compile(r"\\(.)")
-
-
-def django_messages(language: str) -> list[Pair]:
-    """Messages of the installed django and their translations, without what a program fills in."""
-    folder = package_folder("django")
-    languages = {path.parent.name.replace("zh_Hans", "zh"): path for path in folder.glob("conf/locale/*/LC_MESSAGES")}
-    if language not in languages:
-        known = choices(language, sorted(languages))
-        raise UserError(f"{BUILTIN}{DJANGO}{language}: django has no such language; {known}")
-    name = languages[language].parent.name
-    files = [path for path in folder.rglob("*.po") if path.parts[-3] == name]
-    pairs = [pair for path in sorted(files) for pair in read_po(read_text(path))]
-    clean = [(_clean(source), _clean(target)) for source, target in pairs]
-    return [pair for pair in clean if all(pair)]
-
-
-def _clean(message: str) -> str:
-    """Without what is filled in, one kind of apostrophe, one space between words."""
-    return " ".join(_FILLED.sub(" ", message).replace("’", "'").split())
-
-
-def read_po(text: str) -> list[Pair]:
-    """Messages of a .po file that have a translation: the forms for one and for many are pairs of their own.
-
-    >>> read_po('msgid "a cat"\\nmsgid_plural "cats"\\nmsgstr[0] "un chat"\\nmsgstr[1] "des chats"')
-    [('a cat', 'un chat'), ('cats', 'des chats')]
-    """
-    pairs = []
-    for entry in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
-        said: dict[tuple[str, str | None], str] = {}
-        key: tuple[str, str | None] = ("", None)
-        if re.search(r"^#,.*\bfuzzy\b", entry, re.MULTILINE):  # a guess that nobody has looked at
-            continue
-        for found in filter(None, map(_LINE.fullmatch, map(str.strip, entry.split("\n")))):
-            key = (found["keyword"], found["form"]) if found["keyword"] else key  # else the line goes on
-            said[key] = said.get(key, "") + _ESCAPED.sub(_unescaped, found["text"])
-        one, many = (said.get((word, None), "") for word in ("msgid", "msgid_plural"))
-        forms = [said[key] for key in sorted(said, key=str) if key[0] == "msgstr"]
-        sources = [many] if many and len(forms) == 1 else [one, many]  # Japanese has one form for all numbers
-        pairs += [pair for pair in zip(sources, forms, strict=False) if all(pair)]
-    return pairs
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1])

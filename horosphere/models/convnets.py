@@ -7,7 +7,7 @@ coordinates of points, every layer is its curved form, and the last one measures
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -204,7 +204,8 @@ def vgg11(shape: Shape, config: DenseTopConfig) -> nn.Module:
 def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
     """Network in network: each convolution is followed by two of 1 x 1; a map of each class is averaged (Lin+ 2014).
 
-    There are no dense layers. Logits are the coordinates of the averaged point, `lower`ed.
+    There are no dense layers. Logits are the coordinates of the averaged point, `lower`ed. The last biases begin at 1,
+    as AlexNet's do before a relu: a class whose map is 0 everywhere has no gradient, and half of them would begin so.
 
     >>> import torch
     >>> nin(Shape(1, 10, 96), DenseTopConfig(breadth=0.1, geometry="poincare"))(torch.zeros(2, 1, 96, 96)).shape
@@ -225,7 +226,10 @@ def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
         *stage(c, shape.classes, 3, padding=1),
         GlobalAvgPool2d(m),
     ]
-    return begun(ConvNet(m, features, [Lower(m)]), config.init)
+    network = begun(ConvNet(m, features, [Lower(m)]), config.init)
+    last = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)][-1]
+    nn.init.ones_(cast(Tensor, last.bias))
+    return network
 
 
 # -- GoogLeNet --------------------------------------------------------------------------------------------------------

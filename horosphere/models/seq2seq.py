@@ -2,22 +2,26 @@
 
     h_i = GRU(x_i, h_{i-1})                  reads the source; its last state is where the decoder begins
     s_t = GRU([y_{t-1}, c_t], s_{t-1})       writes the target; while it learns, y_{t-1} is the true token
-    P(y_t | y_<t, x) = softmax(head(s_t))
+    P(y_t | y_<t, x) = softmax(head(tanh(W [s_t, y_{t-1}, c_t] + b)))
 
 The context c_t is the last state of the source (Cho et al. 2014), or with attention the centroid of all its states,
-weighed by how well they fit s_{t-1} (Bahdanau et al. 2015). In flat space the layers are torch's own.
+weighed by how well they fit s_{t-1} (Bahdanau et al. 2015); these come from two GRUs, one from each end. As in both
+papers the output reads the context itself: without it, attention learns where to look only through the GRU.
+In flat space the layers are torch's own.
 """
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from horosphere.data.vocabulary import PAD
+from horosphere.errors import UserError
 from horosphere.models.config import InAnyGeometry
-from horosphere.nn import GRU, AdditiveAttention, Classifier, Dropout, Embedding, concat
+from horosphere.nn import GRU, Activation, AdditiveAttention, Classifier, Dropout, Embedding, Linear, concat
 from horosphere.settings import Decay, Few, Size
 
 
@@ -26,9 +30,14 @@ class Seq2SeqConfig(InAnyGeometry):
     """The sizes of both sides."""
 
     width: Size = 64  # of the points of tokens
-    hidden: Size = 128  # of states
+    hidden: Size = 128  # of states; even
     layers: Few = 1  # of the encoder, and of the decoder
     dropout: Decay = 0.2  # of tokens, and of states before the head
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden % 2:
+            raise UserError(f"hidden={self.hidden}: half of a state comes from each end; use an even number")
 
 
 class State(NamedTuple):
@@ -52,16 +61,21 @@ class Seq2Seq(nn.Module):
     True
     """
 
+    ways = 1  # in which the source is read
+
     def __init__(self, source: int, target: int, config: Seq2SeqConfig):
         super().__init__()
         width, hidden, manifold = config.width, config.hidden, config.manifold()
-        between = config.dropout * (config.layers > 1)
-        near = width**-0.5  # points begin about 1 from the origin
+        options: dict[str, Any] = {"batch_first": True, "dropout": config.dropout * (config.layers > 1)}
+        # as torch's tables begin, where that is no further from the origin than the radius of curvature, 1/√c
+        near = 1 / max(1.0, math.sqrt(width * manifold.c))
         self.manifold = manifold
         self.source_points = Embedding(source, width, manifold, std=near, padding_idx=PAD)
         self.target_points = Embedding(target, width, manifold, std=near, padding_idx=PAD)
-        self.encoder = GRU(width, hidden, manifold, config.layers, batch_first=True, dropout=between)
-        self.decoder = GRU(width + hidden, hidden, manifold, config.layers, batch_first=True, dropout=between)
+        both = self.ways == 2
+        self.encoder = GRU(width, hidden // self.ways, manifold, config.layers, bidirectional=both, **options)
+        self.decoder = GRU(width + hidden, hidden, manifold, config.layers, **options)
+        self.readout = nn.Sequential(Linear(2 * hidden + width, hidden, manifold), Activation("tanh", manifold))
         self.dropout = Dropout(config.dropout, manifold)
         self.head = Classifier(hidden, target, manifold)
 
@@ -71,7 +85,8 @@ class Seq2Seq(nn.Module):
         packed = pack_padded_sequence(points, lengths.cpu(), batch_first=True, enforce_sorted=False)
         out, last = self.encoder(packed)
         memory, _ = pad_packed_sequence(out, batch_first=True, total_length=source.shape[1])
-        return State(last.transpose(0, 1), memory, source != PAD)
+        ends = last.transpose(0, 1).unflatten(1, (-1, self.ways)).unbind(2)  # of each way
+        return State(concat(ends, self.manifold), memory, source != PAD)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         state, points = self.encode(source, lengths), self.dropout(self.target_points(target))
@@ -83,10 +98,11 @@ class Seq2Seq(nn.Module):
         return self.head(self.dropout(out))[:, 0], state
 
     def _write(self, points: Tensor, state: State) -> tuple[Tensor, State]:
-        """States s_t after each of the points: all at once, since the context is the same for all.   (B, T, d)"""
+        """What the head reads after each of the points, all at once: the context is the same for all.   (B, T, d)"""
         context = self._context(state).expand(-1, points.shape[1], -1)
         out, last = self.decoder(concat((points, context), self.manifold), state.hidden.transpose(0, 1).contiguous())
-        return out, state._replace(hidden=last.transpose(0, 1))
+        read = self.readout(concat((out, points, context), self.manifold))
+        return read, state._replace(hidden=last.transpose(0, 1))
 
     def _context(self, state: State) -> Tensor:
         """The last state of the source, which padding does not reach.   -> (B, 1, h)"""
@@ -101,6 +117,8 @@ class Seq2SeqAttention(Seq2Seq):
     >>> model(torch.tensor([[4, 5, 3], [8, 3, 0]]), torch.tensor([3, 2]), torch.tensor([[2, 4], [2, 5]])).shape
     torch.Size([2, 2, 7])
     """
+
+    ways = 2
 
     def __init__(self, source: int, target: int, config: Seq2SeqConfig):
         super().__init__(source, target, config)

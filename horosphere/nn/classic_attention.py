@@ -43,11 +43,11 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, manifold: Manifold):
         super().__init__()
+        self.dim, self.heads, self.manifold = dim, heads, settle(self, manifold)
         if dim % heads:
             raise ValueError(f"{dim} dimensions do not divide into {heads} heads: choose a divisor of {dim}")
         if dim // heads <= manifold.slots.times:
             raise ValueError(f"{dim} dimensions in {heads} heads leave none beside the time: use fewer heads")
-        self.dim, self.heads, self.manifold = dim, heads, settle(self, manifold)
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * dim))
         self.in_proj_time = nn.Parameter(torch.empty(3 * dim, 1)) if manifold.ambient_extra else None

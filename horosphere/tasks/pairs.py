@@ -99,7 +99,7 @@ class Pairs(Task[PairData]):
         Metric("perplexity", "perplexity", 2, "low", "shown"),
     )
 
-    data: str  # a .tsv of two columns; two files, as in a.en,a.fr; builtin:django-fr (es, de, ja, zh), builtin:copy
+    data: str  # a .tsv of two columns; two files, as in a.en,a.fr; builtin:django+sphinx-fr (es, de, …), builtin:copy
     valid: str | None = None  # a source of its own; none: a tenth of the data is held out
     tokens: Literal["words", "characters"] = "words"  # what sentences are made of
     least: Count = 1  # times that a token must occur; what is rarer is unknown
@@ -136,7 +136,8 @@ class Pairs(Task[PairData]):
 
     def ready(self, data: PairData) -> None:
         super().ready(data)
-        self.mean_length = float((data.target[data.train, 1:] != PAD).sum(1).mean())
+        written = (data.target[data.train, 1:] != PAD).sum(1)
+        self.mean_length, self.tokens_of_rows = float(written.mean()), data.lengths(data.train) + written
 
     def begin(self, folder: Path) -> None:
         write_vocabularies(folder, self.opened.vocabularies)
@@ -145,7 +146,7 @@ class Pairs(Task[PairData]):
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """source (B, S), lengths (B,), target (B, T) with begin and end. S and T are the longest of the whole step."""
-        together = self.opened.train[self.drawn(step, range(self.engine.batch), len(self.opened.train))]
+        together = self.opened.train[self.drawn_alike(step, self.tokens_of_rows)]
         return self._tensors(together[rows.start : rows.stop], together)
 
     def _tensors(self, rows: np.ndarray, together: np.ndarray) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue, settings
-from horosphere.data.order import shuffled
+from horosphere.data.order import alike, shuffled
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
@@ -113,6 +113,10 @@ class Task(Generic[Data]):
         """Which of `count` examples these rows are: all of them in a new order, again and again.   -> (len(rows),)"""
         first = step * self.engine.batch
         return shuffled(count, first + rows.start, first + rows.stop, self.engine.seed)
+
+    def drawn_alike(self, step: int, lengths: np.ndarray) -> np.ndarray:
+        """Which examples of these lengths the rows of a step are, all about as long.   (N,) -> (batch,)"""
+        return alike(lengths, step, self.engine.batch, self.engine.seed)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over the rows, a scalar to back-propagate, and detached scalars to log, means as well."""

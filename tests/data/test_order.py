@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horosphere.data.order import evenly, held_out, shuffled
+from horosphere.data.order import SORTED, alike, evenly, held_out, shuffled
 
 COUNTS, SEEDS = st.integers(1, 40), st.integers(0, 2**32 - 1)
 
@@ -49,6 +49,24 @@ def test_each_row_is_as_often_at_each_place():
     table = np.stack([(stream == row).sum(0) for row in range(count)])
     chi = ((table - passes / count) ** 2 / (passes / count)).sum()
     assert chi < 49 + 5 * np.sqrt(2 * 49)  # χ² of (8 - 1)² degrees of freedom, five sigma
+
+
+@given(COUNTS, st.integers(1, 9), SEEDS)
+def test_rows_of_like_length_are_those_of_the_stream(count, batch, seed):
+    """In another order only, within so many steps."""
+    lengths = np.random.default_rng(0).integers(1, 30, count)
+    for pool in range(2):
+        steps = range(pool * SORTED, (pool + 1) * SORTED)
+        rows = np.concatenate([alike(lengths, step, batch, seed) for step in steps])
+        assert sorted(rows) == sorted(shuffled(count, steps.start * batch, steps.stop * batch, seed))
+
+
+def test_batches_of_like_length_have_little_padding_and_no_order():
+    lengths = np.random.default_rng(0).integers(1, 100, 2000)
+    batches = np.stack([lengths[alike(lengths, step, 50, seed=0)] for step in range(50 * SORTED)])
+    assert batches.sum() > 0.75 * 50 * batches.max(1).sum()  # half of what is read, as rows come
+    means = batches.mean(1).reshape(50, SORTED).mean(0)
+    assert means.max() - means.min() < 20  # short ones do not come first; in order they are 75 apart
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9, 10, 101])

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horosphere.data.pairs import PairOptions, django_messages, open_pairs, read_pairs, read_po, unrepeated
+from horosphere.data.messages import read_messages, read_po
+from horosphere.data.pairs import PairOptions, open_pairs, read_pairs, unrepeated
 from horosphere.data.vocabulary import BEGIN, END, PAD, UNKNOWN
 from horosphere.errors import UserError
 from horosphere.extras import package_folder
@@ -88,7 +89,7 @@ def test_copies_and_reversals():
     assert len(unrepeated(copies)) > 4000
 
 
-# -- django -----------------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 PO = r"""# somebody
 msgid ""
@@ -140,7 +141,7 @@ def test_one_form_for_all_numbers_is_that_of_many():
 @pytest.mark.parametrize(("language", "least"), [("fr", 800), ("es", 800), ("de", 800), ("ja", 700), ("zh", 700)])
 def test_django_in_five_languages(language, least):
     pytest.importorskip("django")
-    pairs = unrepeated(django_messages(language))
+    pairs = unrepeated(read_messages(["django"], language))
     assert len(pairs) > least
     assert (
         dict(pairs)["Monday"]
@@ -159,6 +160,46 @@ def test_messages_are_those_that_gettext_finds(name):
             compiled = gettext.GNUTranslations(file)._catalog
         known = set(compiled.values())
         assert {target for _, target in read_po(path.read_text(encoding="utf-8"))} <= known
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """django and sphinx as two folders of messages, one of which both have."""
+    messages = {
+        "django/conf/locale/fr/LC_MESSAGES": {"Save": "Enregistrer", "%(n).2f days left": "reste %(n).2f jours"},
+        "django/contrib/auth/locale/fr/LC_MESSAGES": {"Log in": "Connexion"},
+        "django/conf/locale/zh_Hans/LC_MESSAGES": {"Save": "保存"},
+        "sphinx/locale/fr/LC_MESSAGES": {"save": "sauver", "unknown role: %r": "rôle inconnu : %r"},
+        "sphinx/locale/zh_CN/LC_MESSAGES": {"Contents": "目录"},
+    }
+    for name, pairs in messages.items():
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        text = "\n\n".join(f'msgid "{a}"\nmsgstr "{b}"' for a, b in pairs.items())
+        (folder / "messages.po").write_text(text, encoding="utf-8")
+        (tmp_path / name.split("/")[0] / "__init__.py").write_text("raise AssertionError('imported')")
+    monkeypatch.setattr("horosphere.data.messages.package_folder", tmp_path.joinpath)
+
+
+def test_messages_of_several_packages(packages):
+    """Every part of a package is read; a source that two of them have is kept once, so it cannot be held out too."""
+    pairs = read_pairs("builtin:django+sphinx-fr")
+    assert pairs == [
+        ("Save", "Enregistrer"),
+        ("days left", "reste jours"),
+        ("Log in", "Connexion"),
+        ("save", "sauver"),
+        ("unknown role:", "rôle inconnu :"),
+    ]
+    assert unrepeated(pairs) == [*pairs[:3], pairs[4]]
+    assert read_pairs("builtin:django+sphinx-zh") == [("Save", "保存"), ("Contents", "目录")]
+    with pytest.raises(UserError, match="builtin:sphinx-zh_Hans: sphinx has no such language; choose from fr, zh_CN"):
+        read_pairs("builtin:django+sphinx-zh_Hans")
+
+
+def test_messages_of_sphinx():
+    pytest.importorskip("sphinx")
+    assert len(unrepeated(read_pairs("builtin:django+sphinx-fr"))) > 1500
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -199,6 +240,7 @@ def test_quotation_marks_belong_to_sentences(put):
     [
         ("builtin:cop", "did you mean builtin:copy"),
         ("builtin:django", "did you mean builtin:django-"),
+        ("builtin:django+spinx-fr", "or builtin:django+sphinx"),
         ("builtin:weather", "no such pairs come with a package"),
         ("none.tsv", "no such file"),
         ("pairs.xml", "no .tsv; give a .tsv file of two columns"),

@@ -189,6 +189,18 @@ def test_xavier_has_its_bound():
 # -- as a backbone ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("geometry", ["euclidean", "lorentz", "poincare"])
+@pytest.mark.parametrize("init", ["torch", "xavier", "kaiming"])
+def test_every_class_of_nin_can_learn(init, geometry):
+    """Its logits end in a relu: one that is 0 for all pictures has no gradient."""
+    for seed in range(5):
+        network = made("nin", seed, init=init, geometry=geometry, dropout=0)
+        logits = network(pictures("nin"))
+        slope = torch.autograd.grad(logits.sum(), network.features[-3].bias)[0]
+        assert (logits > 0).all()
+        assert (slope != 0).all()
+
+
 def test_a_flat_resnet_is_a_backbone():
     network = create_backbone("resnet18", 5)
     x = torch.rand(2, 3, 64, 64)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from horosphere.errors import UserError
 from horosphere.models.decode import greedy
 from horosphere.models.seq2seq import Seq2Seq, Seq2SeqAttention, Seq2SeqConfig
 
@@ -61,21 +62,25 @@ def test_a_token_sees_those_before_it_only_and_all_of_the_source(kind, geometry)
 
 def torchs(model, source, target):
     """One pair, by torch's own layers with the weights of a flat model.   (S,), (T,) -> (T, V)"""
-    encoder, decoder = nn.GRU(5, 6, batch_first=True), nn.GRU(11, 6, batch_first=True)
+    attends = isinstance(model, Seq2SeqAttention)
+    encoder = nn.GRU(5, 3, batch_first=True, bidirectional=True) if attends else nn.GRU(5, 6, batch_first=True)
+    decoder = nn.GRU(11, 6, batch_first=True)
     for ours, theirs in ((model.encoder, encoder), (model.decoder, decoder)):
         theirs.load_state_dict(ours.state_dict())
         theirs.double()
     memory, hidden = encoder(model.source_points.weight[source][None])
+    hidden = hidden.transpose(0, 1).reshape(1, 1, 6)  # what the GRU from the left ends with, then that from the right
     rows = []
     for token in target:
         context = memory[:, -1]
-        if isinstance(model, Seq2SeqAttention):
+        if attends:
             a = model.attention
             scores = (hidden[-1][:, None] @ a.query.weight.T + memory @ a.key.weight.T).tanh() @ a.v.weight[0]
             context = (scores.softmax(-1)[..., None] * memory).sum(1)
         x = torch.cat((model.target_points.weight[token][None], context), -1)
         out, hidden = decoder(x[:, None], hidden)
-        rows.append(out[0, 0] @ model.head.weight.T + model.head.bias)
+        read = torch.cat((out[0, 0], x[0]), -1) @ model.readout[0].weight.T + model.readout[0].bias
+        rows.append(read.tanh() @ model.head.weight.T + model.head.bias)
     return torch.stack(rows)
 
 
@@ -140,6 +145,11 @@ def test_copies_exactly(kind):
     model.eval()
     written = greedy(model.step, model.encode(source, lengths), target[:, 0], end=3, most=6)
     assert written == [[4, 5, 6], [6, 5], [8, 4, 7], [7]]
+
+
+def test_states_that_cannot_be_halved_are_refused():
+    with pytest.raises(UserError, match=r"hidden=7: .* use an even number"):
+        Seq2SeqConfig(hidden=7)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)

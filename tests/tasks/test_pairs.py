@@ -226,7 +226,7 @@ def test_summary_shows_baselines(run, data):
 
 def test_django_is_found_and_not_imported(tmp_path):
     pytest.importorskip("django")
-    recipe = Recipe.read("seq2seq", ["steps=1", "batch=4", "width=8", "hidden=8"])
+    recipe = Recipe.read("seq2seq", ["data=builtin:django-fr", "steps=1", "batch=4", "width=8", "hidden=8"])
     result = run_tiny(recipe, tmp_path / "run")
     assert result.evaluation["perplexity"] > 100
     assert Path(tmp_path / "run" / "vocabulary.json").is_file()
