@@ -41,10 +41,14 @@ def batch_norm_of_batch(
 
     (B, C, …), (C,), (C,) -> (B, C, …), (C,), (C,), ()
     """
+    # channels-last maps as rows: of other layouts than the plain one torch.compile copies the gradient
+    in_rows = u.dim() == 4 and u.is_contiguous(memory_format=torch.channels_last)
+    x = u.movedim(1, -1).flatten(0, -2) if in_rows else u
     with torch.autocast(u.device.type, enabled=False):
         weight, bias = (t.float() if t.dtype in HALF else t for t in (weight, bias))
-        x = u if u.dtype not in HALF or passes(u, c).READS_HALF else u.float()
+        x = x if x.dtype not in HALF or passes(x, c).READS_HALF else x.float()
         y, mean, variance, count = _Centred.apply(x, weight, bias, c, eps)
+    y = y.unflatten(0, (len(u), *u.shape[2:])).movedim(-1, 1) if in_rows else y
     return y.to(u.dtype), mean, variance, count
 
 

@@ -1,7 +1,7 @@
 """The six passes on CUDA. A program takes tile after tile of points, and sums over its own; torch adds up all sums.
 
 Every pass goes through the map the other way round than the one before it: what that one read last is still in cache.
-Maps are channels-last rows or planes. In kernels the argument lists follow `nn/kernels/__init__.py`.
+Maps are rows (N, C) or planes (B, C, S). In kernels the argument lists follow `nn/kernels/__init__.py`.
 """
 
 import torch
@@ -21,7 +21,7 @@ MAPS = (torch.float32, torch.bfloat16, torch.float16)
 
 def takes(x: Tensor, c: float | Tensor) -> bool:
     """Whether the kernels read such a map on such a manifold. A learned curvature has a gradient, which torch finds."""
-    return isinstance(c, float) and x.dtype in MAPS and x.shape[1] <= WIDEST and (_in_rows(x) or x.is_contiguous())
+    return isinstance(c, float) and x.dtype in MAPS and x.shape[1] <= WIDEST and x.is_contiguous()
 
 
 def sums(x: Tensor, c: float) -> Pair:
@@ -36,14 +36,14 @@ def centre(x: Tensor, time: Tensor, mean: Tensor, h: Tensor, c: float) -> tuple[
 
 def restore(x: Tensor, seen: Seen, by: Channels, h: Tensor, c: float) -> tuple[Tensor, Lifted]:
     out, *lifted = _restore_op(_packed(x), seen.k, seen.s, by.mean, by.scale, by.bias, h, c)
-    return _unpacked(out, x), Lifted(*lifted)
+    return out.view(x.shape), Lifted(*lifted)
 
 
 def of_restore(
     x: Tensor, grad: Tensor, seen: Seen, lifted: Lifted, by: Channels, h: Tensor, c: float
 ) -> tuple[Pair, Tensor]:
     points = (seen.k, seen.s, *lifted)
-    of_w, of_along, shares = _of_restore_op(*_both(x, grad), *points, by.mean, by.scale, by.bias, h, c)
+    of_w, of_along, shares = _of_restore_op(_packed(x), _packed(grad), *points, by.mean, by.scale, by.bias, h, c)
     return (of_w, of_along), shares.sum(0)
 
 
@@ -51,7 +51,7 @@ def of_centre(
     x: Tensor, grad: Tensor, seen: Seen, lifted: Lifted, turned: Pair, by: Channels, h: Tensor, c: float
 ) -> tuple[Pair, Tensor]:
     points = (*seen, lifted.length, *turned)
-    of_x, of_mu, shares = _of_centre_op(*_both(x, grad), *points, *by, h, by.mean @ by.mean, c)
+    of_x, of_mu, shares = _of_centre_op(_packed(x), _packed(grad), *points, *by, h, by.mean @ by.mean, c)
     return (of_x, of_mu), torch.cat((shares.sum(0), shares.new_zeros(3)))  # those of a learned c are not taken
 
 
@@ -60,32 +60,12 @@ def of_points(
     of_rise: Tensor,
 ) -> Tensor:  # fmt: skip
     points = (seen.time, seen.k, seen.s, lifted.length, *turned, *moved)
-    return _unpacked(_of_points_op(*_both(x, grad), *points, *by, constant, of_rise), x)
+    return _of_points_op(_packed(x), _packed(grad), *points, *by, constant, of_rise).view(x.shape)
 
 
-def _in_rows(x: Tensor) -> bool:
-    """Whether the numbers of a point lie side by side."""
-    return x.dim() == 2 or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-
-
-def _packed(x: Tensor, like: Tensor | None = None) -> Tensor:
-    """Rows (N, C) or planes (B, C, S), contiguous.
-
-    torch.compile may hand a kernel another layout than it was traced with, but not of a contiguous tensor.
-    """
-    rows = _in_rows(x if like is None else like)
-    return (x.movedim(1, -1).reshape(-1, x.shape[1]) if rows else x.flatten(2)).contiguous()
-
-
-def _both(x: Tensor, grad: Tensor) -> Pair:
-    return _packed(x), _packed(grad, like=x)
-
-
-def _unpacked(out: Tensor, x: Tensor) -> Tensor:
-    """As x lies in memory."""
-    if not _in_rows(x):
-        return out.view(x.shape)
-    return out.view(len(x), *x.shape[2:], x.shape[1]).movedim(-1, 1)
+def _packed(x: Tensor) -> Tensor:
+    """Rows (N, C) or planes (B, C, S), contiguous: a view of what `takes` allows."""
+    return (x if x.dim() == 2 else x.flatten(2)).contiguous()
 
 
 def _sizes(x: Tensor) -> tuple[int, ...]:
