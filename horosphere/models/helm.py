@@ -20,6 +20,7 @@ from transformers.utils import can_return_tuple
 
 from horosphere.errors import UserError
 from horosphere.geometry import geometry
+from horosphere.models.helm_sizes import HELM, TWINS
 from horosphere.models.hugging_face import Engine, Shared, SharedConfig, engine_for, next_labels, register
 from horosphere.nn import (
     Attention,
@@ -383,9 +384,9 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         num_items_in_batch: Tensor | int | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast:
-        """labels: (B, T), the inputs again, -100 where nothing is asked; or, as an option, shift_labels: the next tokens.
+        """labels: (B, T), the inputs again, -100 where nothing is asked. Or the next tokens, as `shift_labels`.
 
-        num_items_in_batch: how many labels a step has in all its parts; the loss is then this part's share of their mean.
+        num_items_in_batch: how many labels all parts of a step have. The loss is then this part's share of their mean.
         """
         asked, options["return_dict"] = next_labels(labels, options), True
         out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **options)
@@ -434,88 +435,6 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
 
 
 register(HelmConfig, HelmForCausalLM, HelmModel)
-
-
-# -- named configurations ---------------------------------------------------------------------------------------------
-
-
-TINY = {  # minutes on two cores
-    "vocab_size": 4096,
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 384,
-}
-SMALL = {  # for one GPU
-    "vocab_size": 8192,
-    "hidden_size": 512,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 8,
-    "intermediate_size": 1536,
-}
-BASE = {  # the smaller size of the paper
-    "vocab_size": 128256,
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 6,
-    "intermediate_size": 1536,
-}
-LARGE = {  # its larger size
-    "vocab_size": 128256,
-    "hidden_size": 896,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 14,
-    "intermediate_size": 3584,
-}
-MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
-
-HELM: dict[str, dict[str, Any]] = {
-    "helm-d-tiny": {**TINY, "head_dim": 32},
-    "helm-d-small": {**SMALL, "head_dim": 64},
-    "helm-d-100m": {**BASE, "head_dim": 64},
-    "helm-mice-tiny": {
-        **TINY,
-        **MIXTURE,
-        "moe_intermediate_size": 128,
-        "q_lora_rank": 96,
-        "kv_lora_rank": 32,
-        "qk_nope_head_dim": 16,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 16,
-    },
-    "helm-mice-small": {
-        **SMALL,
-        **MIXTURE,
-        "moe_intermediate_size": 512,
-        "q_lora_rank": 192,
-        "kv_lora_rank": 128,
-        "qk_nope_head_dim": 32,
-        "qk_rope_head_dim": 32,
-        "v_head_dim": 64,
-    },
-    "helm-mice-120m": {
-        **BASE,
-        **MIXTURE,
-        "moe_intermediate_size": 768,
-        "q_lora_rank": 192,
-        "kv_lora_rank": 64,
-        "qk_nope_head_dim": 32,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 32,
-    },
-    "helm-mice-1b": {
-        **LARGE,
-        **MIXTURE,
-        "n_routed_experts": 8,
-        "moe_intermediate_size": 1792,
-        "q_lora_rank": 768,
-        "kv_lora_rank": 256,
-        "qk_nope_head_dim": 64,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 64,
-    },
-}
-TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}
 
 
 def helm_config(name: str, **changes: Any) -> HelmConfig:

@@ -174,12 +174,13 @@ def opening_code(kind: str) -> str:
     True
     """
     module, classes = LANGUAGE_MODELS[kind]
+    needs = "this model needs the package horosphere: pip install 'horosphere[language]'"
     return f'''"""Opens this model in transformers, with trust_remote_code=True. Its code is the package horosphere."""
 
 try:
     from {module} import {", ".join(sorted(classes.values()))}  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"this model needs the package horosphere ({{error}}): pip install 'horosphere[language]'") from error
+    raise ImportError("{needs}") from error
 '''
 
 

@@ -110,7 +110,7 @@ class _Classic(Shared, PreTrainedModel, GenerationMixin):
         num_items_in_batch: Tensor | int | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast:
-        """labels: (B, T), the inputs again, -100 where nothing is asked; or, as an option, shift_labels: the next tokens.
+        """labels: (B, T), the inputs again, -100 where nothing is asked. Or the next tokens, as `shift_labels`.
 
         position_ids: (B, T), 0 where a document begins; without them each row is one document.
         Padding on the right needs no attention_mask, and there is none on the left.

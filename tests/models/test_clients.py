@@ -157,21 +157,54 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-@pytest.mark.parametrize("form", ["dense", "mice", "mice twin", "dense, hyperplanes"])
-def test_int8_weights_of_torchao(form):
+class Int8(Tensor):
+    """A matrix that can multiply and nothing else, as those of quantisers are."""
+
+    @staticmethod
+    def __new__(cls, weight: Tensor) -> "Int8":
+        return Tensor._make_wrapper_subclass(cls, weight.shape, dtype=weight.dtype)
+
+    def __init__(self, weight: Tensor):
+        self.scale = weight.abs().amax(-1, keepdim=True) / 127
+        self.whole = (weight / self.scale).round().to(torch.int8)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.nn.functional.linear:
+            x, weight = args[:2]
+            return function(x, weight.scale * weight.whole, *args[2:])
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return args[0]
+        raise NotImplementedError(f"{function} of a quantised matrix")
+
+
+def quantised_by_hand(layer: torch.nn.Linear) -> None:
+    layer.weight = torch.nn.Parameter(Int8(layer.weight.detach()), requires_grad=False)
+
+
+def quantised_by_torchao(layer: torch.nn.Linear) -> None:
     quantization = pytest.importorskip("torchao.quantization")
-    m = model(**{**FORMS[form], "tie_word_embeddings": False})
+    quantization.quantize_(layer, quantization.Int8WeightOnlyConfig(version=2))
+
+
+@pytest.mark.parametrize("quantise", [quantised_by_hand, quantised_by_torchao])
+@pytest.mark.parametrize("form", ["dense", "mice", "mice twin"])
+def test_int8_weights_are_used_as_they_are(form, quantise):
+    m = model(**FORMS[form]).requires_grad_(False)
     exact = m(tokens()).logits
-    heads = {"lm_head"} if m.config.head == "hyperplane" else set()
-    quantization.quantize_(
-        m,
-        quantization.Int8WeightOnlyConfig(version=2),
-        filter_fn=lambda layer, name: isinstance(layer, torch.nn.Linear) and name not in heads,
-    )
+    for layer in m.modules():
+        if isinstance(layer, torch.nn.Linear):
+            quantise(layer)
     full = m(tokens()).logits
     assert 0 < (full - exact).abs().max() < 0.05 * exact.abs().max() + 0.02
     assert_close(stepwise(m, tokens()), full, atol=1e-3, rtol=1e-3)
     assert m(tokens(), labels=tokens()).loss.isfinite()
+    with torch.enable_grad():  # where several matrices would be joined to one product
+        assert_close(m(tokens()).logits, full)
 
 
 # -- another vocabulary -----------------------------------------------------------------------------------------------
@@ -206,8 +239,9 @@ def test_tokens_that_were_added_are_saved(tmp_path):
 # -- torch.compile and accelerate -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("form", ["mice", "mice twin"])
+@pytest.mark.parametrize(
+    ("form", "dtype"), [("mice", torch.float32), ("mice", torch.float16), ("mice twin", torch.bfloat16)]
+)
 def test_a_mixture_compiles_in_every_precision(form, dtype):
     """aot_eager: all of torch.compile but the making of machine code. It is where grouped products are refused."""
     torch._dynamo.reset()
@@ -314,8 +348,9 @@ def test_attention_of_another_engine_is_called(form, flat):
     assert m.config.num_key_value_heads == m.config.num_attention_heads
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
-@pytest.mark.parametrize("form", ["dense", "mice"])
+@pytest.mark.parametrize(
+    ("form", "implementation"), [("dense", "eager"), ("dense", "flex_attention"), ("mice", "eager")]
+)
 @torch.no_grad()
 def test_attention_by_any_implementation_is_the_same(form, implementation):
     m = model(shake=0.1, **FORMS[form])
@@ -394,5 +429,5 @@ def test_a_plain_rotation_may_be_said_in_either_way(tmp_path):
     assert config.rope_theta == 500.0
     config.save_pretrained(tmp_path)
     assert HelmConfig.from_pretrained(tmp_path).rope_theta == 500.0
-    with pytest.raises(UserError, match="rope_theta=100.0, and rope_parameters say 500.0"):
+    with pytest.raises(UserError, match=r"rope_theta=100\.0, and rope_parameters say 500\.0"):
         HelmConfig(**DENSE, rope_theta=100.0, rope_parameters={"rope_type": "default", "rope_theta": 500.0})
