@@ -32,7 +32,7 @@ class Engine:
         out, weights = self.function(layer, q, k, v, mask, scaling=scale, dropout=0.0, **self.options)
         if self.weights is not None:
             self.weights.append(weights)
-        return out  # type: ignore[no-any-return]
+        return out
 
 
 def engine_for(config: Any, output_attentions: bool | None, options: dict[str, Any]) -> Engine | None:

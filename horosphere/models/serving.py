@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from threading import Lock
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import torch
@@ -31,7 +32,7 @@ STOPS = 4  # texts that end an answer, at most; as OpenAI has it
 COLDEST = 1e-4  # a temperature; below it the likeliest token is taken
 # what would change an answer, and is not offered; a value of nothing or one asks for nothing
 REFUSED = ("n", "best_of", "echo", "suffix", "logprobs", "logit_bias", "tools", "response_format", "presence_penalty")
-NOTHING = (None, False, 0, 1, "", [], {})
+NOTHING: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
 Tell = Callable[[str], None]
 
 
@@ -52,7 +53,6 @@ class Answer:
     prompt_tokens: int
     tokens: int = 0
     reason: str = "length"
-    pieces: list[str] = field(default_factory=list)
 
 
 def asked_for(body: dict[str, Any], prompt: str) -> Asked:
@@ -162,7 +162,7 @@ def is_loopback(host: str) -> bool:
     (True, True, False)
     """
     try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -227,9 +227,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuses(self) -> bool:
         """A page of the web must not reach a private server by a name of its own."""
-        name = (self.headers.get("Host") or "localhost").rsplit(":", 1)[0] if self.server.private else "localhost"
-        if not is_loopback(name):
-            self._fail(HTTPStatus.FORBIDDEN, f"Host {name}: this server is for its own machine")
+        said = self.headers.get("Host", "localhost")
+        if self.server.private and not is_loopback(_host(said)):
+            self._fail(HTTPStatus.FORBIDDEN, f"Host {said}: this server is for its own machine")
             return True
         return False
 
@@ -264,6 +264,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Nothing: what is asked and answered is nobody else's business."""
+
+
+def _host(header: str) -> str:
+    """The name in "name:port"."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _prompt(prompt: Any) -> str:

@@ -101,7 +101,8 @@ class Router(nn.Module):
         >>> router.follow(speed=0.5)  # no step yet
         >>> router.e_score_correction_bias
         tensor([0., 0.])
-        >>> _ = router.weight.data.add_(1)  # as a step does
+        >>> with torch.no_grad():
+        ...     _ = router.weight.add_(1)  # as a step does
         >>> router.follow(speed=0.5)
         >>> router.e_score_correction_bias
         tensor([-0.5000,  0.5000])

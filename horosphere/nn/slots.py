@@ -91,8 +91,9 @@ def plain(layer: nn.Module, x: Tensor) -> bool:
     >>> plain(layer, torch.ones(4)), plain(nn.Sequential(layer), torch.ones(4))
     (True, False)
     """
-    weight = getattr(layer, "weight", None)
-    return type(layer) is SlotLinear and type(weight) in (nn.Parameter, Tensor) and weight.device == x.device
+    if type(layer) is not SlotLinear:
+        return False
+    return type(layer.weight) in (nn.Parameter, Tensor) and layer.weight.device == x.device
 
 
 def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:

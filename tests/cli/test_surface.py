@@ -24,7 +24,9 @@ from tests.cli.graph_commands import SHORT, everything
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
-COMMANDS = ["train", "embed", "compare", "measure", "eval", "generate", "explain", "superposition", "list", "demo"]
+COMMANDS = [
+    *("train", "embed", "compare", "measure", "eval", "generate", "serve", "explain", "superposition", "list", "demo"),
+]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
