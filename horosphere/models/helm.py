@@ -1,31 +1,27 @@
 """HELM: language models that live on the hyperboloid, and their twins in flat space, from the same code.
 
 HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature experts. With geometry="euclidean" they are
-Llama and DeepSeek-V3, to the parameter names. Everything Hugging Face does with a causal language model works:
-`generate`, caches, `save_pretrained`, `Trainer`.
+Llama and DeepSeek-V3, to the parameter names but for `shared_experts`: theirs is one expert as wide as all of ours.
+Everything Hugging Face does with a causal language model works: `generate`, caches, `save_pretrained`, `Trainer`.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    DynamicCache,
-    GenerationMixin,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from torch.distributed.fsdp import FSDPModule
+from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
 
 from horosphere.errors import UserError
 from horosphere.geometry import geometry
+from horosphere.models.helm_sizes import HELM, TWINS
+from horosphere.models.hugging_face import Engine, Shared, SharedConfig, engine_for, next_labels, register
 from horosphere.nn import (
     Attention,
     Embedding,
@@ -42,12 +38,21 @@ from horosphere.nn import (
     rotary_angles,
 )
 from horosphere.nn.attention import Mask, Temperature
+from horosphere.nn.head import token_loss
 from horosphere.nn.rotary import Angles
 from horosphere.nn.slots import residual_norm
 from horosphere.settings import Amount, Count, Curvature, Extent, Few, Natural, Positive, Range, Size, check
 
+# of latent attention, where a configuration does not say them
+LATENT_SIZES = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+# numbers that steer a whole layer: bf16 has two or three digits for them
+STEERING = frozenset(
+    {"c0", "log_ratio", "temperature", "e_score_correction_bias", "load"}
+    | {"input_residual", "attention_residual", "output_residual"}
+)
 
-class HelmConfig(PretrainedConfig):
+
+class HelmConfig(SharedConfig, PretrainedConfig):
     """Sizes and forms, by Hugging Face's names where it has one. Widths count slots: on the hyperboloid one is time.
 
     `attention`, `position`, `expert_curvature`, `head`, `gate` and `geometry` are the ablations of the paper.
@@ -58,7 +63,7 @@ class HelmConfig(PretrainedConfig):
     """
 
     model_type = "helm"
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 (Trainer adds to it)
     # Hugging Face's own, and what the data decide
     no_settings = frozenset(
         {f.name for f in fields(PretrainedConfig)}
@@ -82,13 +87,14 @@ class HelmConfig(PretrainedConfig):
     residual: Literal["centroid", "additive"] = "centroid"  # centroid: s·N(x + w·y)
     head: Literal["ambient", "hyperplane"] = "ambient"
 
-    attention: Literal["full", "latent"] = "full"  # latent: with the five sizes below
+    # latent: with the five sizes behind head_dim; full: without, or others would take the model for a latent one
+    attention: Literal["full", "latent"] = "full"
     head_dim: Size = 64
     q_lora_rank: Size | None = None
-    kv_lora_rank: Size = 64
-    qk_nope_head_dim: Size = 32
-    qk_rope_head_dim: Size = 16
-    v_head_dim: Size = 32
+    kv_lora_rank: Size | None = None  # 64, where attention is latent
+    qk_nope_head_dim: Size | None = None  # 32
+    qk_rope_head_dim: Size | None = None  # 16
+    v_head_dim: Size | None = None  # 32
 
     n_routed_experts: Annotated[int, Range(least=0, most=1000)] = 0  # 0: dense
     num_experts_per_tok: Few = 2
@@ -109,11 +115,16 @@ class HelmConfig(PretrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.expert_spread = list(self.expert_spread)
+        self._read_rope(kwargs.pop("rope_parameters", None) or kwargs.pop("rope_scaling", None) or {})
+        if kwargs.pop("num_key_value_heads", self.num_attention_heads) != self.num_attention_heads:
+            raise UserError("num_key_value_heads: here every head has its own keys; give num_attention_heads alone")
         super().__post_init__(**kwargs)
         check(self)
+        for name, size in {"q_lora_rank": None, **LATENT_SIZES}.items():
+            setattr(self, name, None if self.attention == "full" else getattr(self, name) or size)
         if len(self.expert_spread) != 2:
             raise UserError(f"expert_spread has {len(self.expert_spread)} numbers: give the lowest and the highest c")
-        turned = self.head_dim if self.attention == "full" else self.qk_rope_head_dim
+        turned = self.head_dim if self.qk_rope_head_dim is None else self.qk_rope_head_dim
         if turned % 2:
             raise UserError(
                 f"{turned} rotated dimensions a head: rotary positions need an even number; use {turned + 1}"
@@ -122,6 +133,22 @@ class HelmConfig(PretrainedConfig):
             raise UserError(
                 f"num_experts_per_tok={self.num_experts_per_tok}: choose 1 to n_routed_experts={self.n_routed_experts}"
             )
+
+    def _read_rope(self, said: dict[str, Any]) -> None:
+        """rope_theta in transformers' other form. What it says beyond that, nobody here would read."""
+        kind = said.get("rope_type", said.get("type", "default"))
+        odd = [f"rope_type {kind}"] * (kind != "default") + sorted(said.keys() - {"rope_type", "type", "rope_theta"})
+        if odd:
+            raise UserError(f"rope_parameters: {odd[0]} is not read here; give rope_theta alone")
+        theta = said.get("rope_theta", self.rope_theta)
+        if theta != self.rope_theta != HelmConfig.rope_theta:
+            raise UserError(f"rope_theta={self.rope_theta}, and rope_parameters say {theta}: leave one of them out")
+        self.rope_theta = theta
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """As many as heads: others ask for it."""
+        return self.num_attention_heads
 
 
 class HelmBlock(GradientCheckpointingLayer):
@@ -138,13 +165,8 @@ class HelmBlock(GradientCheckpointingLayer):
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
-            sizes = LatentSizes(
-                q_latent=config.q_lora_rank,
-                kv_latent=config.kv_lora_rank,
-                nope=config.qk_nope_head_dim,
-                rope=config.qk_rope_head_dim,
-                value=config.v_head_dim,
-            )
+            latent: Any = [getattr(config, name) for name in ("q_lora_rank", *LATENT_SIZES)]
+            sizes = LatentSizes(*latent)
             self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
         else:
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
@@ -160,20 +182,26 @@ class HelmBlock(GradientCheckpointingLayer):
             self.mlp = SwiGLU(dim, config.intermediate_size, manifold)
 
     def forward(
-        self, x: Tensor, y: Tensor | None, angles: Angles | None, mask: Mask, past_key_values: Any = None
+        self,
+        x: Tensor,
+        y: Tensor | None,
+        angles: Angles | None,
+        mask: Mask,
+        past_key_values: Any = None,
+        engine: Engine | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         if y is None or self.input_residual is None:
-            normed, x = self.input_layernorm.fork(x)
+            normed, x = self.input_layernorm(x, fork=True)
         else:
             normed, x = residual_norm(x, y, self.input_residual, self.input_layernorm)
-        y = self.self_attn(normed, angles, mask, past_key_values)
+        y = self.self_attn(normed, angles, mask, past_key_values, engine)
         normed, x = residual_norm(x, y, self.attention_residual, self.post_attention_layernorm)
         y = self.mlp(normed)
         y, balance = y if isinstance(y, tuple) else (y, None)
         return x, y, balance
 
 
-class HelmPreTrainedModel(PreTrainedModel):
+class HelmPreTrainedModel(Shared, PreTrainedModel):
     config_class = HelmConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -181,9 +209,8 @@ class HelmPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ("past_key_values",)
     _supports_sdpa = True
     _supports_flex_attn = True
+    _supports_attention_backend = True
     _can_compile_fullgraph = True
-    # scalars that steer a whole layer: bf16 has two or three digits for them
-    _keep_in_fp32_modules_strict = ("c0", "log_ratio", "temperature", "residual", "e_score_correction_bias", "load")
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -212,6 +239,11 @@ class HelmPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.log_ratio)
 
 
+@dataclass
+class HelmOutput(BaseModelOutputWithPast):
+    balance: Tensor | None = None  # the balance loss of all routers
+
+
 class HelmModel(HelmPreTrainedModel):
     """Tokens to points of the stream.   (B, T) -> (B, T, d)"""
 
@@ -229,8 +261,11 @@ class HelmModel(HelmPreTrainedModel):
         self.output_residual = SlotResidual(dim, self.manifold, config.residual)
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
         self.gradient_checkpointing = False
+        names = {part for name, _ in (*self.named_parameters(), *self.named_buffers()) for part in name.split(".")}
+        self._keep_in_fp32_modules_strict = STEERING & names
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -240,11 +275,12 @@ class HelmModel(HelmPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
-        **unused: Any,
-    ) -> BaseModelOutputWithPast:
-        """The result has the balance loss as `balance`.
+        output_attentions: bool | None = None,
+        **options: Any,
+    ) -> HelmOutput:
+        """attention_mask: (B, S) padding, or a ready mask such as `nn.document_mask` makes.
 
-        attention_mask: (B, S) padding, or a ready mask such as `nn.document_mask` makes.
+        Further options go to the engine of attention, where a configuration names one.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
@@ -252,7 +288,9 @@ class HelmModel(HelmPreTrainedModel):
         use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        ready = attention_mask is None and position_ids is None and past_key_values is None
+        self._follow_steps()
+        engine = engine_for(self.config, output_attentions, options)
+        ready = engine is None and attention_mask is None and position_ids is None and past_key_values is None
         seen = past_key_values.get_seq_length() if past_key_values is not None else 0
         self._require_positions(x.shape[1], seen, attention_mask)
         if position_ids is None:
@@ -262,20 +300,32 @@ class HelmModel(HelmPreTrainedModel):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the stream: autocast itself would leave it in fp32
 
         x, angles = self._positions(x, position_ids)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         y: Any = None
-        states, balance = [], x.new_zeros((), dtype=torch.float32)
+        balance: Any = None
+        states = []
         for block in self.layers:
             if output_hidden_states:
                 states.append(x if y is None else block.input_residual(x, y))  # type: ignore[operator]
-            x, y, loss = block(x, y, angles, mask, past_key_values=past_key_values)
-            balance = balance if loss is None else balance + loss
+            x, y, loss = block(x, y, angles, mask, past_key_values=past_key_values, engine=engine)
+            balance = loss if balance is None else balance if loss is None else balance + loss
         x, _ = residual_norm(x, y, self.output_residual, self.norm)
-        hidden = (*states, x) if output_hidden_states else None
-        out = BaseModelOutputWithPast(
-            last_hidden_state=x, past_key_values=past_key_values if use_cache else None, hidden_states=hidden
+        return HelmOutput(
+            last_hidden_state=x,
+            past_key_values=past_key_values if use_cache else None,
+            hidden_states=(*states, x) if output_hidden_states else None,
+            attentions=None if engine is None or engine.weights is None else tuple(engine.weights),
+            balance=balance,
         )
-        out["balance"] = balance
-        return out
+
+    def _follow_steps(self) -> None:
+        """Rebalance the routers after a step of whoever trains. Compiled or sharded models need `after_step` for it."""
+        if not self.training or torch.compiler.is_compiling():
+            return
+        for block in self.layers:
+            if isinstance(block.mlp, MixtureOfExperts) and not isinstance(block, FSDPModule):
+                block.mlp.gate.follow(self.config.balance_speed)
 
     def _require_positions(self, new: int, seen: int | Tensor, mask: Mask) -> None:
         """Complain where a table of positions ends. By shapes alone: to look at positions would wait for the device.
@@ -287,12 +337,18 @@ class HelmModel(HelmPreTrainedModel):
         if self.embed_positions is not None and length > most:
             raise UserError(f"{length} tokens: this model learned {most} positions")
 
+    def _require_position(self, largest: int) -> None:
+        if largest >= self.config.max_position_embeddings:
+            raise UserError(f"position {largest}: this model learned {self.config.max_position_embeddings} positions")
+
     def _positions(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Angles | None]:
         config = self.config
         if self.embed_positions is not None:
+            if position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+                self._require_position(int(position_ids.max()))
             return x + self.embed_positions(position_ids).to(x.dtype), None
         dtype = torch.promote_types(x.dtype, torch.float32)
-        if config.attention == "latent":
+        if config.qk_rope_head_dim is not None:
             return x, rotary_angles(position_ids, config.qk_rope_head_dim, config.rope_theta, dtype=dtype)
         return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.slots.times, dtype)
 
@@ -314,6 +370,7 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         self.lm_head = TokenHead(config.hidden_size, config.vocab_size, self.model.manifold, form)
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -324,26 +381,47 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        shift_labels: Tensor | None = None,
-        return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **options: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """labels: (B, T), the inputs again, -100 where nothing is asked. shift_labels: the next tokens instead."""
+    ) -> CausalLMOutputWithPast:
+        """labels: (B, T), the inputs again, -100 where nothing is asked. Or the next tokens, as `shift_labels`.
+
+        num_items_in_batch: how many labels all parts of a step have. The loss is then this part's share of their mean.
+        """
+        asked, options["return_dict"] = next_labels(labels, options), True
         out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **options)
         x, loss, logits = out.last_hidden_state, None, None
-        if labels is not None and shift_labels is None:
-            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
-        if shift_labels is not None:
-            loss = self.lm_head(x, shift_labels)
-            if self.training:
-                loss = loss + self.config.balance_loss * out["balance"]
-        if shift_labels is None or not self.training:
+        if asked is not None:
+            loss = self._loss(x, asked, out.balance, num_items_in_batch)
+        if asked is None or not self.training:
             keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else slice(None)
             logits = self.lm_head(x[:, logits_to_keep if isinstance(logits_to_keep, Tensor) else keep])
-        result = CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=out.past_key_values,
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
         )
-        return result if return_dict is not False else result.to_tuple()
+
+    def _loss(self, x: Tensor, labels: Tensor, balance: Tensor | None, items: Tensor | int | None) -> Tensor:
+        """Of the tokens and, in training, of the routers; of a part of a step, its share of both."""
+        if type(self.lm_head) is TokenHead:
+            loss = self.lm_head(x, labels, items)
+        else:
+            loss = token_loss(self.lm_head, x, labels, self.config.vocab_size, items)
+        if balance is None or not self.training:
+            return loss
+        share = 1.0 if items is None else (labels != -100).sum() / items
+        return loss + self.config.balance_loss * share * balance
+
+    def _get_resized_lm_head(self, old_lm_head: Any, *args: Any, **kwargs: Any) -> Any:
+        """transformers puts an nn.Linear in the head's place. Ours stays, with its rows."""
+        new = super()._get_resized_lm_head(old_lm_head, *args, **kwargs)
+        if not isinstance(old_lm_head, TokenHead):
+            return new
+        old_lm_head.weight, old_lm_head.out_features = new.weight, new.out_features
+        return old_lm_head
 
     def blocks(self) -> list[nn.Module]:
         """What is compiled and sharded one by one."""
@@ -356,91 +434,7 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
                 module.rebalance(self.config.balance_speed)
 
 
-AutoConfig.register("helm", HelmConfig)
-AutoModel.register(HelmConfig, HelmModel)
-AutoModelForCausalLM.register(HelmConfig, HelmForCausalLM)
-
-
-# -- named configurations ---------------------------------------------------------------------------------------------
-
-
-TINY = {  # minutes on two cores
-    "vocab_size": 4096,
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 384,
-}
-SMALL = {  # for one GPU
-    "vocab_size": 8192,
-    "hidden_size": 512,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 8,
-    "intermediate_size": 1536,
-}
-BASE = {  # the smaller size of the paper
-    "vocab_size": 128256,
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 6,
-    "intermediate_size": 1536,
-}
-LARGE = {  # its larger size
-    "vocab_size": 128256,
-    "hidden_size": 896,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 14,
-    "intermediate_size": 3584,
-}
-MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
-
-HELM: dict[str, dict[str, Any]] = {
-    "helm-d-tiny": {**TINY, "head_dim": 32},
-    "helm-d-small": {**SMALL, "head_dim": 64},
-    "helm-d-100m": {**BASE, "head_dim": 64},
-    "helm-mice-tiny": {
-        **TINY,
-        **MIXTURE,
-        "moe_intermediate_size": 128,
-        "q_lora_rank": 96,
-        "kv_lora_rank": 32,
-        "qk_nope_head_dim": 16,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 16,
-    },
-    "helm-mice-small": {
-        **SMALL,
-        **MIXTURE,
-        "moe_intermediate_size": 512,
-        "q_lora_rank": 192,
-        "kv_lora_rank": 128,
-        "qk_nope_head_dim": 32,
-        "qk_rope_head_dim": 32,
-        "v_head_dim": 64,
-    },
-    "helm-mice-120m": {
-        **BASE,
-        **MIXTURE,
-        "moe_intermediate_size": 768,
-        "q_lora_rank": 192,
-        "kv_lora_rank": 64,
-        "qk_nope_head_dim": 32,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 32,
-    },
-    "helm-mice-1b": {
-        **LARGE,
-        **MIXTURE,
-        "n_routed_experts": 8,
-        "moe_intermediate_size": 1792,
-        "q_lora_rank": 768,
-        "kv_lora_rank": 256,
-        "qk_nope_head_dim": 64,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 64,
-    },
-}
-TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}
+register(HelmConfig, HelmForCausalLM, HelmModel)
 
 
 def helm_config(name: str, **changes: Any) -> HelmConfig:

@@ -80,9 +80,9 @@ def require_plain(
     config = _read(fetch, CONFIG)
     if not isinstance(config.get("model_type"), str) or kind not in (None, config["model_type"]):
         raise Unreadable(f"{CONFIG} says model_type {shown(config.get('model_type'))}")
-    shapes = _shapes(fetch)
+    shapes, ours = _shapes(fetch), auto_map(config["model_type"])
     for key, value in _settings(config):
-        if key in OBEYED and value not in HARMLESS:
+        if key in OBEYED and value not in (*HARMLESS, ours):  # our own code is not run from there
             raise Unreadable(f"{CONFIG} sets {key}, which is not read here; remove it")
         if shapes and "layers" in key and isinstance(value, int) and value > len(shapes):
             raise Unreadable(f"{CONFIG} sets {key} to {value:,}, and there are {len(shapes)} tensors")
@@ -139,12 +139,49 @@ def _read(fetch: Fetch, name: str) -> dict[str, Any]:
 
 # -- our language models ----------------------------------------------------------------------------------------------
 
-# model_type: where its configuration and its model are
+# model_type: the module, and its classes by the names of transformers' openers
 LANGUAGE_MODELS = {
-    "helm": ("horosphere.models.helm", "HelmConfig", "HelmForCausalLM"),
-    "horosphere-recurrent": ("horosphere.models.recurrent", "RecurrentConfig", "RecurrentForCausalLM"),
-    "horosphere-window": ("horosphere.models.recurrent", "WindowConfig", "WindowForCausalLM"),
+    "helm": (
+        "horosphere.models.helm",
+        {"AutoConfig": "HelmConfig", "AutoModel": "HelmModel", "AutoModelForCausalLM": "HelmForCausalLM"},
+    ),
+    "horosphere-recurrent": (
+        "horosphere.models.recurrent",
+        {"AutoConfig": "RecurrentConfig", "AutoModelForCausalLM": "RecurrentForCausalLM"},
+    ),
+    "horosphere-window": (
+        "horosphere.models.recurrent",
+        {"AutoConfig": "WindowConfig", "AutoModelForCausalLM": "WindowForCausalLM"},
+    ),
 }
+CODE = "modeling_horosphere.py"  # beside the weights, for those who trust it
+
+
+def auto_map(kind: str) -> dict[str, str] | None:
+    """What config.json of a model of ours says of its code; None for models of others.
+
+    >>> auto_map("helm")["AutoModelForCausalLM"]
+    'modeling_horosphere.HelmForCausalLM'
+    """
+    _, classes = LANGUAGE_MODELS.get(kind, (None, None))
+    return None if classes is None else {opener: f"{Path(CODE).stem}.{name}" for opener, name in classes.items()}
+
+
+def opening_code(kind: str) -> str:
+    """The file that transformers runs for `trust_remote_code=True`. It imports; there is no model in it.
+
+    >>> "from horosphere.models.helm import HelmConfig, HelmForCausalLM, HelmModel" in opening_code("helm")
+    True
+    """
+    module, classes = LANGUAGE_MODELS[kind]
+    needs = "this model needs the package horosphere: pip install 'horosphere[language]'"
+    return f'''"""Opens this model in transformers, with trust_remote_code=True. Its code is the package horosphere."""
+
+try:
+    from {module} import {", ".join(sorted(classes.values()))}  # noqa: F401
+except ImportError as error:
+    raise ImportError("{needs}") from error
+'''
 
 
 def read_language_model(folder: Path) -> Any:
@@ -157,8 +194,9 @@ def read_language_model(folder: Path) -> Any:
         if not isinstance(kind, str) or kind not in LANGUAGE_MODELS:
             how = f"this reads {', '.join(LANGUAGE_MODELS)} only, load it with transformers"
             raise UserError(f"{folder}: a model of type {one_line(kind)}; {how}")
-        module, config_name, model_name = LANGUAGE_MODELS[kind]
-        config_class, model_class = (getattr(import_module(module), name) for name in (config_name, model_name))
+        module, classes = LANGUAGE_MODELS[kind]
+        openers = ("AutoConfig", "AutoModelForCausalLM")
+        config_class, model_class = (getattr(import_module(module), classes[opener]) for opener in openers)
         made = _typed(config_class, require_plain(files, kind, lambda c: model_class(_typed(config_class, c))))
         _require_no_other_generation(files, made)
         with hushed():

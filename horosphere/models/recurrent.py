@@ -9,21 +9,22 @@ from dataclasses import fields
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, geometry
+from horosphere.models.hugging_face import Shared, SharedConfig, next_labels, register
 from horosphere.nn import GRU, LSTM, RNN, Classifier, Embedding, Linear
+from horosphere.nn.head import token_loss
 from horosphere.settings import Curvature, Decay, Few, Size, check
 
 CELLS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 
 
-class ClassicConfig(PretrainedConfig):
+class ClassicConfig(SharedConfig, PretrainedConfig):
     """What both kinds share. Tokens begin about 1 from the origin."""
 
     # Hugging Face's own, and what the data decide
@@ -85,7 +86,7 @@ class WindowConfig(ClassicConfig):
     context: Few = 8  # tokens that it sees
 
 
-class _Classic(PreTrainedModel, GenerationMixin):
+class _Classic(Shared, PreTrainedModel, GenerationMixin):
     """From states to losses and logits. What was read before comes back as `past_key_values`, whatever it is."""
 
     supports_gradient_checkpointing = False
@@ -107,21 +108,21 @@ class _Classic(PreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        shift_labels: Tensor | None = None,
-        **unused: Any,
+        num_items_in_batch: Tensor | int | None = None,
+        **options: Any,
     ) -> CausalLMOutputWithPast:
-        """labels: (B, T), the inputs again, -100 where nothing is asked. shift_labels: the next tokens instead.
+        """labels: (B, T), the inputs again, -100 where nothing is asked. Or the next tokens, as `shift_labels`.
 
         position_ids: (B, T), 0 where a document begins; without them each row is one document.
         Padding on the right needs no attention_mask, and there is none on the left.
         """
         states, past = self.read(input_ids, position_ids, past_key_values)
-        if labels is not None and shift_labels is None:
-            shift_labels = F.pad(labels[:, 1:], (0, 1), value=-100)
+        asked = next_labels(labels, options)
         logits = self.lm_head(states[:, -logits_to_keep:] if logits_to_keep else states)
         loss = None
-        if shift_labels is not None:
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), shift_labels.flatten())
+        if asked is not None:
+            every = logits if logits.shape[1] == asked.shape[1] else self.lm_head(states)
+            loss = token_loss(lambda x: x, every, asked, 1, num_items_in_batch)
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past if use_cache else None)
 
     def read(self, tokens: Tensor, positions: Tensor | None, past: Any) -> tuple[Tensor, Any]:
@@ -245,8 +246,7 @@ class WindowForCausalLM(_Classic):
 
 
 for made, config in ((RecurrentForCausalLM, RecurrentConfig), (WindowForCausalLM, WindowConfig)):
-    AutoConfig.register(config.model_type, config)
-    AutoModelForCausalLM.register(config, made)
+    register(config, made)
 
 
 def recurrent_config(name: str, **changes: Any) -> RecurrentConfig:

@@ -42,7 +42,7 @@ def write(
     if not is_text(prompt):
         raise UserError("the prompt is no UTF-8 text: give one that is, or set the encoding of the terminal")
     device = next(model.parameters()).device
-    words = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    words = tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]
     _require_room(model, 1 + len(words), tokens)
     ids = torch.tensor([[model.config.bos_token_id, *words]], device=device)  # type: ignore[union-attr]
     choice = {"do_sample": False} if greedy else {"do_sample": True, "temperature": temperature, "top_k": top_k}

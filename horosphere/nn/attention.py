@@ -5,6 +5,7 @@ d_L² = -2/c - 2<q, k> and a softmax ignores constants. So flash kernels do it, 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import torch
@@ -19,6 +20,8 @@ from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 Mask = Tensor | BlockMask | Literal["full"] | None
 CAUSAL: Final = None  # a token sees itself and those before it
 FULL: Final = "full"  # every token sees every other
+# attention of somebody else: layer, q, k, v, mask, scale -> what `attend` gives, its heads apart or side by side
+Engine = Callable[[nn.Module, Tensor, Tensor, Tensor, Mask, float], Tensor]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> Tensor:
@@ -81,11 +84,24 @@ class Temperature(nn.Module):
         return None if self.log is None else 2 * (-self.log).exp()
 
 
-class Attention(nn.Module):
+class CausalHeads(nn.Module):
+    """What engines look for in a layer of attention, by transformers' names."""
+
+    is_causal, num_key_value_groups = True, 1
+    layer_idx: int
+    heads: int
+    scale: float
+
+    def by(self, engine: Engine, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """`attend`, by an engine."""
+        return engine(self, q, k, v, mask, self.scale).reshape(q.shape[0], q.shape[2], self.heads, -1)
+
+
+class Attention(CausalHeads):
     """Causal multi-head attention on slots.   (B, T, dim) -> (B, T, dim)
 
     A head has head_dim slots too: on the hyperboloid one time and head_dim - 1 space components. So kernels see the
-    width they are made for. `cache` is a Hugging Face cache or None.
+    width they are made for. `cache` is a Hugging Face cache or None; `engine` takes the place of `attend`.
 
     >>> from horosphere.geometry import Lorentz
     >>> from horosphere.nn import rotary_angles
@@ -97,7 +113,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, heads: int, head_dim: int, manifold: Manifold, layer: int = 0):
         super().__init__()
-        self.heads, self.manifold, self.layer = heads, manifold, layer
+        self.heads, self.manifold, self.layer_idx = heads, manifold, layer
         self.scale = 1 / math.sqrt(head_dim)
         self.q_proj = SlotLinear(dim, heads * head_dim, manifold)
         self.k_proj = SlotLinear(dim, heads * head_dim, manifold)
@@ -105,11 +121,14 @@ class Attention(nn.Module):
         self.o_proj = SlotLinear(heads * head_dim, dim, manifold, points=heads)
         self.temperature = Temperature(manifold)
 
-    def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None, engine: Engine | None = None
+    ) -> Tensor:
         q, k, v = (points.transpose(1, 2) for points in self._points(x, angles))
         if cache is not None:
-            k, v = cache.update(k, v, self.layer)
-        return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
+            k, v = cache.update(k, v, self.layer_idx)
+        out = attend(q, k, v, mask, self.scale) if engine is None else self.by(engine, q, k, v, mask)
+        return self.o_proj(slot_centre(out, self.manifold).flatten(-2))
 
     def _points(self, x: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, T, H, head_dim)."""

@@ -49,6 +49,7 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(experts, dim))
         self.register_buffer("e_score_correction_bias", torch.zeros(experts))
         self.register_buffer("load", torch.zeros(experts))  # tokens sent to each expert since the last `rebalance`
+        self.seen: int | None = None  # the version of the weight at the last `rebalance`
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -88,6 +89,30 @@ class Router(nn.Module):
             torch.distributed.all_reduce(self.load)
         self.e_score_correction_bias += speed * (self.load.mean() - self.load).sign()
         self.load.zero_()
+        self.seen = self.weight._version
+
+    def follow(self, speed: float) -> None:
+        """`rebalance` if the weight has changed since: so an optimizer has made a step, whoever called it.
+
+        For trainings that do not know of `rebalance`. A router that does not learn is left as it is.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> router = Router(dim=8, experts=2, active=1, manifold=Lorentz())
+        >>> router.follow(speed=0.5)  # the beginning
+        >>> router.load += torch.tensor([9.0, 1.0])
+        >>> router.follow(speed=0.5)  # no step yet
+        >>> router.e_score_correction_bias
+        tensor([0., 0.])
+        >>> with torch.no_grad():
+        ...     _ = router.weight.add_(1)  # as a step does
+        >>> router.follow(speed=0.5)
+        >>> router.e_score_correction_bias
+        tensor([-0.5000,  0.5000])
+        """
+        if self.seen is None:
+            self.seen = self.weight._version
+        elif self.weight.requires_grad and self.weight._version != self.seen:
+            self.rebalance(speed)
 
 
 class Experts(nn.Module):
@@ -177,12 +202,15 @@ class Experts(nn.Module):
         h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
         return h @ self.down_proj.mT, factor
 
-    def forward(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def forward(self, x: Tensor, chosen: Tensor | None = None) -> tuple[Any, ...]:
         """The chosen experts of each token.   (N, dim), (N, k) -> (N·k, dim), order (N·k), place (N·k), factors (N, k)
 
         Rows are sorted by expert. order: which pair of token and choice a row is; place: the row of each pair.
+        Without a choice: `everyone`.
         """
         require_width(x, self.gate_up_proj.shape[-1], self)
+        if chosen is None:
+            return self.everyone(x)
         active, experts = chosen.shape[1], len(self.gate_up_proj)
         expert, order = chosen.flatten().to(torch.int16).sort(stable=True)  # int16: the radix sort makes fewer passes
         place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -247,7 +275,7 @@ class MixtureOfExperts(nn.Module):
         weights, chosen, balance = self.gate(x)
         flat = x.flatten(0, 1)
         y, order, place, factor = self.experts(flat, chosen)
-        shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts.everyone(flat)
+        shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts(flat)
         if fused(y, self.manifold):
             c: Any = self.manifold.c
             mixed = kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c)
@@ -270,7 +298,29 @@ def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     if x.dtype == torch.float64:  # torch has no grouped product for it: every expert on every row, then a choice
         row = torch.arange(len(x), device=x.device)
         return (x @ weight.mT)[torch.searchsorted(ends, row, right=True), row]
+    if torch.compiler.is_compiling() and x.dtype != torch.bfloat16:  # the compiler refuses it in other precisions
+        return _unseen_product(x, weight, ends)
     return _contiguous_gradient(F.grouped_mm(x, weight.mT, offs=ends))
+
+
+@torch.library.custom_op("horosphere::grouped_product", mutates_args=())
+def _unseen_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """torch's grouped product, which the compiler does not look into."""
+    return F.grouped_mm(x, weight.mT, offs=ends)
+
+
+@torch.library.custom_op("horosphere::grouped_product_backward", mutates_args=())
+def _unseen_gradients(grad: Tensor, x: Tensor, weight: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    grad = grad.contiguous()
+    return F.grouped_mm(grad, weight, offs=ends), F.grouped_mm(grad.mT, x, offs=ends)
+
+
+_unseen_product.register_fake(lambda x, weight, ends: x.new_empty(x.shape[0], weight.shape[1]))
+_unseen_gradients.register_fake(lambda grad, x, weight, ends: (torch.empty_like(x), torch.empty_like(weight)))
+_unseen_product.register_autograd(
+    lambda ctx, grad: (*_unseen_gradients(grad, *ctx.saved_tensors), None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
 
 
 class _Permute(torch.autograd.Function):

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from horosphere.geometry import Manifold
-from horosphere.nn.attention import Mask, Temperature, attend, slot_centre, slot_heads
+from horosphere.nn.attention import CausalHeads, Engine, Mask, Temperature, attend, slot_centre, slot_heads
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels
+from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels, plain
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LatentSizes:
     value: int  # of a head's value [v_head_dim]
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(CausalHeads):
     """Causal multi-head attention through latents, on slots.   (B, T, dim) -> (B, T, dim)
 
     q = [W_qb·norm(W_qa x), rotated part], k = [W_kb·z, one rotated key for all heads], v = W_vb·z, z = norm(W_kva x).
@@ -41,7 +41,7 @@ class LatentAttention(nn.Module):
 
     The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a
     token, in flat space latent + rope. A decoding step compares with z itself ("absorbed"): W_kb moves to the query,
-    W_vb to the result.
+    W_vb to the result. Where W_kb and W_vb are not all that their layer computes, keys and values are made anew.
 
     >>> from horosphere.geometry import Lorentz
     >>> from horosphere.nn import rotary_angles
@@ -53,7 +53,7 @@ class LatentAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, manifold: Manifold, sizes: LatentSizes, layer: int = 0):
         super().__init__()
-        self.heads, self.manifold, self.layer = heads, manifold, layer
+        self.heads, self.manifold, self.layer_idx = heads, manifold, layer
         self.latent, self.nope, self.rope, self.value = sizes.kv_latent, sizes.nope, sizes.rope, sizes.value
         head_dim = sizes.nope + sizes.rope
         self.scale = 1 / math.sqrt(head_dim)
@@ -80,19 +80,22 @@ class LatentAttention(nn.Module):
         """
         return self.latent + self.rope + self.manifold.slots.times * 2 * self.heads
 
-    def forward(self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None, engine: Engine | None = None
+    ) -> Tensor:
         q = self._queries(x, angles)
         latent, key = self.kv_a_proj_with_mqa(x).split((self.latent, self.rope), -1)
         latent, key = self.kv_a_layernorm(latent), rotate(key.unsqueeze(2), angles)
         k, v = self._keys_values(latent, key)
         if cache is not None:
             past = self._remember(latent, key, k, v, cache)
-            if q.shape[2] == 1:
+            if q.shape[2] == 1 and engine is None and plain(self.kv_b_proj, x):
                 return self.o_proj(slot_centre(self._absorbed(q, past, mask), self.manifold).flatten(-2))
             if past.shape[1] != q.shape[2]:  # a prompt: expanding costs less than comparing in the wide latent
                 latent, key, _ = past.tensor_split((self.latent, self.latent + self.rope), -1)
                 k, v = self._keys_values(latent, key.unsqueeze(2))
-        return self.o_proj(slot_centre(attend(q, k, v, mask, self.scale), self.manifold).flatten(-2))
+        out = attend(q, k, v, mask, self.scale) if engine is None else self.by(engine, q, k, v, mask)
+        return self.o_proj(slot_centre(out, self.manifold).flatten(-2))
 
     def _queries(self, x: Tensor, angles: Angles | None) -> Tensor:
         """(B, H, T, nope + rope)"""
@@ -116,7 +119,7 @@ class LatentAttention(nn.Module):
         """Append the new tokens and return what the cache holds.   -> (B, S, cache_width)"""
         times = [points[..., : self.manifold.slots.times].transpose(1, 2).flatten(2) for points in (k, v)]
         entry = torch.cat((latent, key.squeeze(2), *times), -1).unsqueeze(1)
-        kept: Tensor = cache.update(entry, entry[..., :0], self.layer)[0]
+        kept: Tensor = cache.update(entry, entry[..., :0], self.layer_idx)[0]
         return kept.squeeze(1)
 
     def _absorbed(self, q: Tensor, past: Tensor, mask: Mask) -> Tensor:

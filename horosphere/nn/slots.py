@@ -86,15 +86,29 @@ class SlotLinear(nn.Linear):
         self.weight.unflatten(1, (self.points, -1))[..., : self.times] = 0
 
 
+def plain(layer: nn.Module, x: Tensor) -> bool:
+    """Whether the matrix of a layer is here and is all that it computes; if not, the layer must be called.
+
+    Adapters replace or wrap a layer, quantisers its matrix, and offloading brings the matrix when the layer is called.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> layer = SlotLinear(4, 2, Lorentz())
+    >>> plain(layer, torch.ones(4)), plain(nn.Sequential(layer), torch.ones(4))
+    (True, False)
+    """
+    if type(layer) is not SlotLinear:
+        return False
+    return type(layer.weight) in (nn.Parameter, Tensor) and layer.weight.device == x.device
+
+
 def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
     """The outputs of several layers in a row, for a kernel that reads them all.   (..., n) -> (..., Σ out)
 
     In training this is one product, and so is its gradient; the gradients of several would have to be added up.
-    In inference joining the weights would cost more than it saves. Layers that were replaced or wrapped, as adapters
-    do, must be called themselves.
+    In inference joining the weights would cost more than it saves.
     """
     require_width(x, layers[0].in_features, layers[0])
-    if torch.is_grad_enabled() and all(type(layer) is SlotLinear for layer in layers):
+    if torch.is_grad_enabled() and all(plain(layer, x) for layer in layers):
         return F.linear(x, torch.cat([layer.weight for layer in layers]))
     return torch.cat([layer(x) for layer in layers], -1)
 
@@ -102,11 +116,17 @@ def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
 class SlotNorm(nn.RMSNorm):
     """RMSNorm of the space part, ready to be read.   (..., n) -> (..., n)
 
+    fork=True gives the normed point and u itself. Read u from there afterwards: on CUDA both gradients then meet in
+    one pass.
+
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> u = torch.tensor([9.0, 2.0, 2.0, 2.0])
     >>> SlotNorm(4, Lorentz())(u).detach().round(decimals=3)  # time/√n, and a space part of mean square 1
     tensor([1., 1., 1., 1.])
     >>> torch.equal(SlotNorm(4, Euclidean())(u), F.rms_norm(u, (4,), eps=1e-6))
+    True
+    >>> normed, same = SlotNorm(4, Lorentz())(u, fork=True)
+    >>> same is u
     True
     """
 
@@ -116,22 +136,12 @@ class SlotNorm(nn.RMSNorm):
         super().__init__(dim, eps)
         self.manifold = manifold
 
-    def forward(self, u: Tensor) -> Tensor:
-        return self.fork(u)[0]
-
-    def fork(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The normed point, and u itself. Read u from here afterwards: on CUDA both gradients then meet in one pass.
-
-        >>> from horosphere.geometry import Lorentz
-        >>> norm, u = SlotNorm(4, Lorentz()), torch.ones(4)
-        >>> normed, same = norm.fork(u)
-        >>> torch.equal(normed, norm(u)), same is u
-        (True, True)
-        """
+    def forward(self, u: Tensor, fork: bool = False) -> Any:
         require_width(u, self.normalized_shape[0], self)
         if fused(u, self.manifold):
-            return kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
-        return self._norm(u), u
+            both = kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
+            return both if fork else both[0]
+        return (self._norm(u), u) if fork else self._norm(u)
 
     def _norm(self, u: Tensor) -> Tensor:
         if self.manifold.flat:
@@ -178,8 +188,13 @@ class SlotResidual(nn.Module):
 
 
 def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) -> tuple[Tensor, Tensor]:
-    """x joined by y: its norm, and itself. It comes between two layers of a block; one pass where there is a kernel."""
-    if residual.weight is not None and fused(x, residual.manifold):
+    """x joined by y: its norm, and itself. It comes between two layers of a block; one pass where there is a kernel.
+
+    Not where the weights are elsewhere: offloading brings them to a layer that is called.
+    """
+    here = residual.weight is not None and residual.weight.device == norm.weight.device == x.device
+    if residual.weight is not None and here and fused(x, residual.manifold):
         c: Any = residual.manifold.c
         return kernels.residual_norm(x, y.to(x.dtype), residual.weight, norm.weight, residual.scale, c, norm.eps)
-    return norm.fork(residual(x, y))
+    both: tuple[Tensor, Tensor] = norm(residual(x, y), fork=True)
+    return both

@@ -43,6 +43,30 @@ if TYPE_CHECKING:
 
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
 ROUND = 64
+CARD = "README.md"
+MODEL_CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [{tags}]
+---
+
+# {name}
+
+A language model made by horosphere.
+
+| | |
+|---|---|
+{table}
+
+Its code is the package horosphere (`pip install 'horosphere[language]'`). In this folder:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(".", trust_remote_code=True)  # runs modeling_horosphere.py
+tokenizer = AutoTokenizer.from_pretrained(".")
+```
+"""
 SAMPLE = 48  # tokens that a model in training writes for people to look at
 INNER = 16  # in a study, the dense models' intermediate_size is a multiple of it
 
@@ -213,8 +237,20 @@ class Language(Task[Corpus]):
         return model.network if isinstance(model, Carried) else model
 
     def export(self, folder: Path, network: nn.Module) -> None:
-        """model.safetensors, generation_config.json, the tokenizer's files and, last, config.json."""
-        put_files(folder, folder / RUN, cast(Any, network).save_pretrained, load_tokenizer(folder).save_pretrained)
+        """model.safetensors, generation_config.json, the tokenizer's files, code and card, and last config.json."""
+        model, tokenizer = cast("PreTrainedModel", network), load_tokenizer(folder)
+        tokenizer.model_max_length = model.config.max_position_embeddings
+        card = self.card(Run.open(folder), model)
+        savers = (model.save_pretrained, tokenizer.save_pretrained, lambda aside: Path(aside, CARD).write_text(card))
+        put_files(folder, folder / RUN, *savers)
+
+    def card(self, run: Run, model: PreTrainedModel) -> str:
+        """What Hugging Face shows of a model: what it is, how it is opened, how well it predicts."""
+        tags = ["horosphere", *["hyperbolic"] * (model.config.geometry != "euclidean")]
+        source = self.data if self.data.startswith("hf:") else Path(self.data).name  # not where it lies on a disk
+        rows = [["geometry", model.config.geometry], ["data", source], *self.summary(run)]
+        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+        return MODEL_CARD.format(tags=", ".join(tags), name=self.model, table=table)
 
     def network_of(self, run: Run) -> PreTrainedModel:
         return load(run.folder).model

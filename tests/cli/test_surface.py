@@ -24,8 +24,8 @@ from tests.cli.graph_commands import SHORT, everything
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
-COMMANDS = ["train", "embed", "compare", "measure", "eval", "predict", "generate", "explain", "superposition", "list"]
-COMMANDS += ["demo"]
+COMMANDS = ["train", "embed", "compare", "measure", "eval", "predict", "generate", "serve", "explain", "superposition"]
+COMMANDS += ["list", "demo"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

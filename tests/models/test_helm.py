@@ -182,7 +182,7 @@ def test_a_setting_reaches_every_layer_that_it_concerns(form):
     spaces = [part.manifold for part in parts if hasattr(part, "manifold")]
     assert {type(space).__name__.lower() for space in spaces} == {config.geometry}
     assert {float(space.c) for space in spaces if not space.flat} <= {config.curvature}
-    assert [block.self_attn.layer for block in m.model.layers] == list(range(len(m.model.layers)))
+    assert [block.self_attn.layer_idx for block in m.model.layers] == list(range(len(m.model.layers)))
     attention = LatentAttention if config.attention == "latent" else Attention
     assert {type(block.self_attn) for block in m.model.layers} == {attention}
 
@@ -318,11 +318,12 @@ def test_loss_in_pieces_is_the_loss(monkeypatch):
     grads = [p.grad.clone() for p in m.parameters()]
     m.zero_grad()
     monkeypatch.setattr("horosphere.nn.head.LOGITS_AT_ONCE", 97 * 7)
-    nats, rows = TokenHead._nats, []
-    monkeypatch.setattr(TokenHead, "_nats", lambda head, x, labels: rows.append(len(x)) or nats(head, x, labels))
+    logits_of, rows = TokenHead._logits, []
+    monkeypatch.setattr(TokenHead, "_logits", lambda head, x: rows.append(len(x)) or logits_of(head, x))
     pieces = m(tokens(), labels=labels).loss
     assert rows == [7, 7, 7, 7, 6, 6]  # 40 in all, at most 7 at once
     pieces.backward()
+    assert rows[6:] == [6, 6, 7, 7, 7, 7]  # made again, the last first: they are not kept
     assert_close(pieces, whole)
     assert_close([p.grad for p in m.parameters()], grads, atol=1e-6, rtol=1e-5)
     logits = m.eval()(tokens()).logits[:, :-1]

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,7 @@ from horosphere.errors import UserError
 from horosphere.foreign import Unreadable
 from horosphere.models.helm import HelmForCausalLM, helm_config
 from horosphere.models.pretrained import files_in, read_language_model, require_plain
+from horosphere.models.recurrent import RecurrentForCausalLM, recurrent_config
 from horosphere.models.towers import load_towers
 from horosphere.models.writing import write
 from tests.models.tiny_clip import write_clip
@@ -298,3 +302,60 @@ def test_tokens_come_from_the_configuration(folder, tokenizer):
     model = read_language_model(folder)
     assert write(model, tokenizer, "the", 4, greedy=True) == expected
     assert (model.generation_config.eos_token_id, model.generation_config.bos_token_id) == (0, 0)
+
+
+# -- a folder that is given away --------------------------------------------------------------------------------------
+
+
+STRANGER = """
+import sys
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+assert "horosphere" not in sys.modules
+folder = sys.argv[1]
+model, info = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+assert not any(info.values()), info
+assert type(model).__module__.startswith("horosphere.models"), type(model).__module__
+assert type(AutoConfig.from_pretrained(folder, trust_remote_code=True)) is type(model.config)
+model.save_pretrained(folder + "/again")
+AutoModelForCausalLM.from_pretrained(folder + "/again", trust_remote_code=True)
+print(type(model).__name__, model.num_parameters())
+"""
+
+
+def opened_by_a_stranger(folder, tmp_path, **environment):
+    """By a Python that has not imported horosphere; modules of transformers' own go where nothing is yet."""
+    places = {"PYTHONPATH": str(Path(__file__).parents[2]), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **places, **environment}
+    command = [sys.executable, "-W", "ignore", "-c", STRANGER, str(folder)]
+    return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("kind", ["helm", "recurrent"])
+def test_a_stranger_opens_it(kind, folder, tmp_path):
+    if kind == "recurrent":
+        folder = tmp_path / "recurrent"
+        RecurrentForCausalLM(recurrent_config("gru-lm", vocab_size=300, hidden_size=16)).save_pretrained(folder)
+    done = opened_by_a_stranger(folder, tmp_path)
+    assert done.returncode == 0, done.stderr
+    model = read_language_model(folder)
+    assert done.stdout.split() == [type(model).__name__, str(model.num_parameters())]
+    again = sorted(path.name for path in (folder / "again").iterdir())
+    assert again == sorted(path.name for path in folder.iterdir() if path.is_file())  # no module of ours is copied
+    assert len([name for name in again if name.endswith(".py")]) == 1
+
+
+def test_without_the_package_a_line_says_what_to_install(folder, tmp_path):
+    (tmp_path / "horosphere.py").write_text("raise ImportError('it is not here')")
+    done = opened_by_a_stranger(folder, tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert told == "ImportError: this model needs the package horosphere: pip install 'horosphere[language]'"
+
+
+def test_only_our_own_code_may_be_named(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["auto_map"]["AutoModelForCausalLM"] == "modeling_horosphere.HelmForCausalLM"
+    (folder / "modeling_horosphere.py").write_text("raise SystemExit('code was run')")
+    read_language_model(folder)  # never runs it
+    change(folder / "config.json", auto_map={**config["auto_map"], "AutoModel": "evil.Model"})
+    assert "auto_map" in refusal(read_language_model, folder)

@@ -35,7 +35,7 @@ class Echo(nn.Module):
 class Letters:
     """Numbers of letters; like many tokenizers, it begins and ends a text by itself where nobody objects."""
 
-    def __call__(self, text, add_special_tokens=True):
+    def __call__(self, text, add_special_tokens=True, verbose=True):
         words = [ord(letter) for letter in text]
         return {"input_ids": [5, *words, 6] if add_special_tokens else words}
 

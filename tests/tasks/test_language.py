@@ -31,7 +31,10 @@ from tests.tasks.tiny import run_tiny, tiny, write_text
 from tests.train.toy_task import lines
 
 MODELS = ("helm-d-tiny", "helm-mice-tiny", "llama-tiny", "deepseek-tiny")
-EXPORT = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+EXPORT = {
+    *("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+    *("modeling_horosphere.py", "README.md"),
+}
 
 
 @pytest.fixture(scope="module")

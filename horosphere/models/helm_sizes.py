@@ -1,0 +1,81 @@
+"""The named sizes of HELM, and the names of its twins."""
+
+from typing import Any
+
+TINY = {  # minutes on two cores
+    "vocab_size": 4096,
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 384,
+}
+SMALL = {  # for one GPU
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "intermediate_size": 1536,
+}
+BASE = {  # the smaller size of the paper
+    "vocab_size": 128256,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "intermediate_size": 1536,
+}
+LARGE = {  # its larger size
+    "vocab_size": 128256,
+    "hidden_size": 896,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 14,
+    "intermediate_size": 3584,
+}
+MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+
+HELM: dict[str, dict[str, Any]] = {
+    "helm-d-tiny": {**TINY, "head_dim": 32},
+    "helm-d-small": {**SMALL, "head_dim": 64},
+    "helm-d-100m": {**BASE, "head_dim": 64},
+    "helm-mice-tiny": {
+        **TINY,
+        **MIXTURE,
+        "moe_intermediate_size": 128,
+        "q_lora_rank": 96,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+    },
+    "helm-mice-small": {
+        **SMALL,
+        **MIXTURE,
+        "moe_intermediate_size": 512,
+        "q_lora_rank": 192,
+        "kv_lora_rank": 128,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+    },
+    "helm-mice-120m": {
+        **BASE,
+        **MIXTURE,
+        "moe_intermediate_size": 768,
+        "q_lora_rank": 192,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+    },
+    "helm-mice-1b": {
+        **LARGE,
+        **MIXTURE,
+        "n_routed_experts": 8,
+        "moe_intermediate_size": 1792,
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 64,
+    },
+}
+TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}

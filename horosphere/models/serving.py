@@ -1,0 +1,302 @@
+"""A language model behind OpenAI's interface, by Python's own HTTP server: models, completions and chats.
+
+One request writes at a time, the others wait. What a request asks and this does not do is refused, not ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerFast, TextStreamer
+
+from horosphere.errors import UserError
+from horosphere.foreign import Unreadable, parse_json
+from horosphere.models.writing import autocast, write
+from horosphere.settings import Amount, Count, Seed, convert
+
+LONGEST_REQUEST = 2**16  # bytes
+PATIENCE = 60  # seconds for a client that neither sends nor reads
+STOPS = 4  # texts that end an answer, at most; as OpenAI has it
+COLDEST = 1e-4  # a temperature; below it the likeliest token is taken
+# what would change an answer, and is not offered; a value of nothing or one asks for nothing
+REFUSED = ("n", "best_of", "echo", "suffix", "logprobs", "logit_bias", "tools", "response_format", "presence_penalty")
+NOTHING: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, checked. Defaults are those of `horosphere generate`."""
+
+    prompt: str
+    tokens: int = 100
+    temperature: float = 0.8
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass
+class Answer:
+    prompt_tokens: int
+    tokens: int = 0
+    reason: str = "length"
+
+
+def asked_for(body: dict[str, Any], prompt: str) -> Asked:
+    """The options of a request.
+
+    >>> asked_for({"max_tokens": 5, "stop": "."}, "Once")
+    Asked(prompt='Once', tokens=5, temperature=0.8, top_p=1.0, seed=None, stop=('.',))
+    """
+    for name in REFUSED:
+        if body.get(name) not in NOTHING:
+            raise UserError(f"{name}: this server does not offer it; leave it out")
+    stop = body.get("stop") or ()
+    stop = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(stop, (list, tuple)) or len(stop) > STOPS or not all(isinstance(s, str) and s for s in stop):
+        raise UserError(f"stop: give a text or up to {STOPS} of them")
+    kinds = {"tokens": Count, "temperature": Amount, "top_p": Amount, "seed": Seed}
+    said = {name: body.get(name) for name in kinds} | {"tokens": body.get("max_completion_tokens")}
+    said["tokens"] = body.get("max_tokens") if said["tokens"] is None else said["tokens"]
+    options = {name: convert(value, kinds[name], name) for name, value in said.items() if value is not None}
+    if not 0 < options.get("top_p", 1.0) <= 1:
+        raise UserError(f"top_p={options['top_p']}: it should lie between 0 and 1")
+    return Asked(prompt, stop=tuple(stop), **options)
+
+
+class _Stop(Exception):
+    """The answer has come to one of the texts that end it."""
+
+
+class _Teller(TextStreamer):
+    """Tells the words of an answer as they come, up to a text that ends it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, answer: Answer, asked: Asked, tell: Tell):
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self.answer, self.stop, self.tell, self.held = answer, asked.stop, tell, ""
+
+    def put(self, value: Any) -> None:
+        if not self.next_tokens_are_prompt:
+            self.answer.tokens += 1
+            if value.item() == self.tokenizer.eos_token_id:
+                self.answer.reason = "stop"
+        super().put(value)
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        self.held += text
+        found = [place for stop in self.stop if (place := self.held.find(stop)) >= 0]
+        # the last letters may be the beginning of a text that ends it
+        keep = 0 if stream_end or not self.stop else max(map(len, self.stop)) - 1
+        ready = min(found) if found else max(0, len(self.held) - keep)
+        if ready:
+            self.tell(self.held[:ready])
+        self.held = self.held[ready:]
+        if found:
+            raise _Stop
+
+
+class Served:
+    """A model that answers, one request after the other."""
+
+    def __init__(self, name: str, model: nn.Module, tokenizer: PreTrainedTokenizerFast, device: str = "cpu"):
+        self.name, self.tokenizer, self.device = name, tokenizer, device
+        self.model = model.to(device).eval()
+        self.lock, self.born = Lock(), int(time.time())
+
+    def answer(self, asked: Asked, tell: Tell) -> Answer:
+        """tell: called with each piece of the answer. What it raises ends the answer."""
+        answer = Answer(1 + len(self.tokenizer(asked.prompt, add_special_tokens=False, verbose=False)["input_ids"]))
+        with self.lock, autocast(self.device):
+            if asked.seed is not None:
+                torch.manual_seed(asked.seed)
+            choice: dict[str, Any] = {"temperature": asked.temperature, "greedy": asked.temperature < COLDEST}
+            if not choice["greedy"]:
+                choice["top_p"] = asked.top_p
+            teller = _Teller(self.tokenizer, answer, asked, tell)
+            try:
+                write(self.model, self.tokenizer, asked.prompt, asked.tokens, **choice, streamer=teller)
+            except _Stop:
+                answer.reason = "stop"
+        return answer
+
+    def prompt_of(self, messages: Any) -> str:
+        """A chat as the text that the model was taught to read."""
+        if not self.tokenizer.chat_template:
+            raise UserError(f"{self.name} was not taught to chat (its tokenizer has no template): ask /v1/completions")
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise UserError("messages: give a list of objects with role and content")
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program of somebody else
+            raise UserError(f"messages: the template of {self.name} refuses them ({error})") from error
+        return str(text).removeprefix(self.tokenizer.bos_token or "")  # `write` begins every text with it
+
+
+class Server(ThreadingHTTPServer):
+    """host: where it listens; port: 0 for any that is free."""
+
+    daemon_threads = True
+
+    def __init__(self, served: Served, host: str, port: int):
+        self.served, self.private = served, is_loopback(host)
+        super().__init__((host, port), Handler)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a name or address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "horosphere", ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        served = self.server.served
+        if self._refuses():
+            return
+        if self.path != "/v1/models":
+            return self._fail(HTTPStatus.NOT_FOUND, f"{self.path}: GET has /v1/models")
+        model = {"id": served.name, "object": "model", "created": served.born, "owned_by": "horosphere"}
+        self._send({"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:
+        if self._refuses():
+            return
+        if self.path not in ("/v1/completions", "/v1/chat/completions"):
+            return self._fail(HTTPStatus.NOT_FOUND, f"{self.path}: POST has /v1/completions and /v1/chat/completions")
+        try:
+            body = self._body()
+            chat = self.path == "/v1/chat/completions"
+            served = self.server.served
+            if body.get("model") not in (None, served.name):
+                return self._fail(HTTPStatus.NOT_FOUND, f"model {body['model']}: here is {served.name} alone")
+            asked = asked_for(body, served.prompt_of(body.get("messages")) if chat else _prompt(body.get("prompt")))
+            (self._stream if body.get("stream") else self._complete)(asked, _Form(chat, served.name))
+        except (UserError, Unreadable) as error:
+            self._fail(HTTPStatus.BAD_REQUEST, str(error))
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # nobody listens any more
+
+    def _complete(self, asked: Asked, form: _Form) -> None:
+        pieces: list[str] = []
+        answer = self.server.served.answer(asked, pieces.append)
+        used = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.tokens}
+        usage = {**used, "total_tokens": answer.prompt_tokens + answer.tokens}
+        self._send({**form.whole("".join(pieces), answer.reason), "usage": usage})
+
+    def _stream(self, asked: Asked, form: _Form) -> None:
+        """Server-sent events; the end of the connection is the end of them."""
+        begun: list[bool] = []
+
+        def event(content: str) -> None:
+            if not begun:
+                begun.append(True)
+                self.close_connection = True
+                self._head(HTTPStatus.OK, "text/event-stream", [("Cache-Control", "no-cache"), ("Connection", "close")])
+            self.wfile.write(f"data: {content}\n\n".encode())
+            self.wfile.flush()
+
+        answer = self.server.served.answer(asked, lambda text: event(json.dumps(form.piece(text))))
+        event(json.dumps(form.piece("", answer.reason)))
+        event("[DONE]")
+
+    # -- requests and replies -------------------------------------------------------------------------------------
+
+    def _refuses(self) -> bool:
+        """A page of the web must not reach a private server by a name of its own."""
+        said = self.headers.get("Host", "localhost")
+        if self.server.private and not is_loopback(_host(said)):
+            self._fail(HTTPStatus.FORBIDDEN, f"Host {said}: this server is for its own machine")
+            return True
+        return False
+
+    def _body(self) -> dict[str, Any]:
+        if self.headers.get_content_type() != "application/json":  # pages of the web may send other types unasked
+            raise UserError("send Content-Type: application/json")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > LONGEST_REQUEST:
+            self.close_connection = True  # what follows is not read
+            raise UserError(f"send Content-Length, at most {LONGEST_REQUEST:,} bytes")
+        body = parse_json(self.rfile.read(int(length)))
+        if not isinstance(body, dict):
+            raise UserError("send a JSON object")
+        return body
+
+    def _fail(self, status: HTTPStatus, message: str) -> None:
+        if self.command == "POST":
+            self.close_connection = True  # its body may not have been read
+        self._send({"error": {"message": message, "type": "invalid_request_error", "code": status.value}}, status)
+
+    def _send(self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+        data = json.dumps(content).encode()
+        closing = [("Connection", "close")] * self.close_connection
+        self._head(status, "application/json", [("Content-Length", str(len(data))), *closing])
+        self.wfile.write(data)
+
+    def _head(self, status: HTTPStatus, kind: str, more: Iterable[tuple[str, str]]) -> None:
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), *more):
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: what is asked and answered is nobody else's business."""
+
+
+def _host(header: str) -> str:
+    """The name in "name:port"."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _prompt(prompt: Any) -> str:
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise UserError("prompt: give one text")
+    return prompt
+
+
+class _Form:
+    """An answer, whole or in pieces, as a completion or as a chat."""
+
+    def __init__(self, chat: bool, model: str):
+        self.chat, self.model = chat, model
+        self.id, self.created = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}", int(time.time())
+
+    def whole(self, text: str, reason: str) -> dict[str, Any]:
+        what = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text, "logprobs": None}
+        return self._around("chat.completion" if self.chat else "text_completion", what, reason)
+
+    def piece(self, text: str, reason: str | None = None) -> dict[str, Any]:
+        what = {"delta": {"role": "assistant", "content": text}} if self.chat else {"text": text, "logprobs": None}
+        return self._around("chat.completion.chunk" if self.chat else "text_completion", what, reason)
+
+    def _around(self, kind: str, what: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        choice = {"index": 0, **what, "finish_reason": reason}
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": [choice]}

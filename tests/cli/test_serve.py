@@ -1,0 +1,200 @@
+"""`horosphere serve`, asked by a plain HTTP client."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers", reason="language models need transformers")
+
+from horosphere.cli import main
+from horosphere.models.serving import LONGEST_REQUEST, Served, Server
+from horosphere.tasks.language import load
+from tests.tasks.tiny import LANGUAGE, write_text
+
+ROOT = Path(__file__).parents[2]
+JSON = {"Content-Type": "application/json"}
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_text("cats.txt")
+        words = ["train", "helm-d-tiny", "data=cats.txt", *LANGUAGE, "--quiet", "--device", "cpu", "--out", "cats"]
+        assert main(words) == 0
+    return folder / "cats"
+
+
+@contextmanager
+def serving(folder, template=None):
+    model, tokenizer = load(folder)
+    tokenizer.chat_template = template
+    with Server(Served("cats", model, tokenizer), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def port(trained):
+    with serving(trained) as port:
+        yield port
+
+
+def ask(port, path, body=None, headers=JSON):
+    """(status, content)"""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+    connection.request("GET" if body is None else "POST", path, data, headers if body is not None else {})
+    reply = connection.getresponse()
+    content = reply.read().decode()
+    connection.close()
+    kind = reply.headers.get_content_type()
+    return reply.status, json.loads(content) if kind == "application/json" else content
+
+
+def events(text):
+    """What streamed, and the last line."""
+    told = re.findall(r"data: (.*)\n\n", text)
+    assert "".join(f"data: {line}\n\n" for line in told) == text
+    return [json.loads(line) for line in told[:-1]], told[-1]
+
+
+GREEDY = {"prompt": "the cat", "max_tokens": 16, "temperature": 0}
+
+
+def test_it_says_which_model_it_has(port):
+    status, content = ask(port, "/v1/models")
+    assert (status, content["object"]) == (200, "list")
+    assert [model["id"] for model in content["data"]] == ["cats"]
+
+
+def test_it_completes(port, trained):
+    from horosphere.models.writing import write
+
+    status, content = ask(port, "/v1/completions", {**GREEDY, "model": "cats"})
+    assert status == 200
+    (choice,) = content["choices"]
+    assert "the cat" + choice["text"] == write(*load(trained), "the cat", 16, greedy=True)
+    assert (content["object"], content["model"]) == ("text_completion", "cats")
+    assert choice["finish_reason"] == ("length" if content["usage"]["completion_tokens"] == 16 else "stop")
+    assert content["usage"]["total_tokens"] == sum(content["usage"][f"{k}_tokens"] for k in ("prompt", "completion"))
+
+
+def test_it_streams_what_it_completes(port):
+    asked = {"prompt": "the cat", "max_tokens": 40, "temperature": 2.0, "seed": 1}
+    whole = ask(port, "/v1/completions", asked)[1]["choices"][0]
+    status, text = ask(port, "/v1/completions", {**asked, "stream": True})
+    pieces, last = events(text)
+    assert (status, last) == (200, "[DONE]")
+    assert len(pieces) > 2
+    assert "".join(piece["choices"][0]["text"] for piece in pieces) == whole["text"]
+    assert [piece["choices"][0]["finish_reason"] for piece in pieces] == [None] * (len(pieces) - 1) + [
+        whole["finish_reason"]
+    ]
+
+
+def test_the_same_seed_writes_the_same(port):
+    asked = {"prompt": "the", "max_tokens": 12, "temperature": 2.0, "top_p": 0.9}
+    texts = [ask(port, "/v1/completions", {**asked, "seed": seed})[1]["choices"][0]["text"] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_it_stops_before_a_text_that_ends_it(port, stream):
+    whole = ask(port, "/v1/completions", GREEDY)[1]["choices"][0]["text"]
+    stop = whole[5:8]
+    _, content = ask(port, "/v1/completions", {**GREEDY, "stop": ["@@@@@@", stop], "stream": stream})
+    choices = [piece["choices"][0] for piece in (events(content)[0] if stream else [content])]
+    assert "".join(choice["text"] for choice in choices) == whole[: whole.index(stop)]
+    assert choices[-1]["finish_reason"] == "stop"
+
+
+def test_a_chat_needs_a_template(port, trained):
+    messages = {"messages": [{"role": "user", "content": "the cat"}], "max_tokens": 6, "temperature": 0}
+    status, content = ask(port, "/v1/chat/completions", messages)
+    assert status == 400
+    assert content["error"]["message"].startswith("cats was not taught to chat (its tokenizer has no template)")
+    with serving(trained, TEMPLATE) as other:
+        status, content = ask(other, "/v1/chat/completions", messages)
+        text = ask(other, "/v1/completions", {**messages, "prompt": "user: the cat\nassistant:"})[1]["choices"][0][
+            "text"
+        ]
+        assert (status, content["object"]) == (200, "chat.completion")
+        assert content["choices"][0]["message"] == {"role": "assistant", "content": text}
+        pieces, _ = events(ask(other, "/v1/chat/completions", {**messages, "stream": True})[1])
+        assert "".join(piece["choices"][0]["delta"]["content"] for piece in pieces) == text
+        assert ask(other, "/v1/chat/completions", {"messages": "the cat"})[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/v1/completions", {"prompt": 3}, 400, "prompt: give one text"),
+        ("/v1/completions", {"prompt": ["a", "b"]}, 400, "prompt: give one text"),
+        ("/v1/completions", {**GREEDY, "max_tokens": "many"}, 400, "tokens=many"),
+        ("/v1/completions", {**GREEDY, "max_tokens": 0}, 400, "tokens=0"),
+        ("/v1/completions", {**GREEDY, "temperature": -1}, 400, "temperature=-1"),
+        ("/v1/completions", {**GREEDY, "top_p": 1.5}, 400, "top_p=1.5"),
+        ("/v1/completions", {**GREEDY, "stop": [""]}, 400, "stop: give a text"),
+        ("/v1/completions", {**GREEDY, "n": 2}, 400, "n: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "logprobs": 5}, 400, "logprobs: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "model": "gpt"}, 404, "model gpt: here is cats alone"),
+        ("/v1/completions", b"[]", 400, "send a JSON object"),
+        ("/v1/completions", b"{", 400, ""),
+        ("/v1/completions", b"[" * 10**4, 400, ""),
+        ("/v1/completions", b" " * (LONGEST_REQUEST + 1), 400, "at most 65,536 bytes"),
+        ("/v1/embeddings", {}, 404, "/v1/completions"),
+        ("/v1/none", None, 404, "/v1/models"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_it_cannot_do_it_says(port, path, body, status, words):
+    found, content = ask(port, path, body)
+    assert found == status
+    assert words in content["error"]["message"]
+
+
+def test_pages_of_the_web_are_kept_out(port):
+    assert ask(port, "/v1/completions", GREEDY, {"Content-Type": "text/plain"})[0] == 400
+    hosts = {"evil.example:80": 403, "[::1": 403, "[::1]:80": 200, f"localhost:{port}": 200, "127.0.0.1": 200}
+    assert {host: ask(port, "/v1/completions", GREEDY, {**JSON, "Host": host})[0] for host in hosts} == hosts
+
+
+def test_who_goes_away_does_not_stop_the_others(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({**GREEDY, "max_tokens": 200, "stream": True}), JSON)
+    connection.getresponse().read(1)
+    connection.sock.close() if connection.sock else connection.close()
+    assert ask(port, "/v1/completions", GREEDY)[0] == 200
+
+
+def test_the_command_serves_until_it_is_stopped(trained, run):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "horosphere", "serve", str(trained), "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"cats answers at http://127\.0\.0\.1:(\d+)/v1 \(cpu\); Ctrl-C stops\n", line)
+        assert found, (line, process.stderr.read() if process.poll() is not None else "")
+        assert ask(int(found[1]), "/v1/completions", GREEDY)[0] == 200
+        code, _, err = run("serve", str(trained), "--port", found[1], "--device", "cpu")
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith(f"horosphere: 127.0.0.1, port {found[1]}: Address already in use; choose another")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (0, "stopped\n", "")
