@@ -20,15 +20,14 @@ def fixed(name, c=1.0, dtype=torch.float64):
 
 def loss_at(new, points, m, own, relations=()):
     """By its definition, pair by pair: its own loss over all other nodes, and those of the fixed nodes."""
-    near = torch.stack([m.dist(new, points[v]) for v in own])
-    far = torch.stack([m.dist(new, points[n]) for n in range(NODES) if n not in own])
-    loss = torch.stack([torch.log(1 + torch.exp(d - far).sum()) for d in near]).sum()
+    to, between = m.dist(new, points), m.dist(points[:, None], points[None])
+    far = to[[n for n in range(NODES) if n not in own]]
+    loss = sum(torch.log(1 + torch.exp(to[v] - far).sum()) for v in own)
     for s in {s for s, _ in relations}:
         targets = [v for u, v in relations if u == s]
-        others = torch.stack([m.dist(points[s], points[n]) for n in range(NODES) if n != s and n not in targets])
-        levels = [torch.log(torch.exp(-m.dist(points[s], points[v])) + torch.exp(-others).sum()) for v in targets]
-        level = torch.stack(levels).mean()
-        loss = loss + len(targets) * torch.log1p(torch.exp(-m.dist(new, points[s]) - level))
+        others = sum(torch.exp(-between[s, n]) for n in range(NODES) if n != s and n not in targets)
+        level = sum(torch.log(torch.exp(-between[s, v]) + others) for v in targets) / len(targets)
+        loss = loss + len(targets) * torch.log1p(torch.exp(-to[s] - level))
     return loss
 
 
