@@ -1,0 +1,48 @@
+"""Can an embedding tell a relation that it has not seen from pairs that are none?"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.evaluate.neighbours import AT_ONCE
+from horosphere.evaluate.ranking import Places
+from horosphere.geometry import Manifold
+from horosphere.models.node_embedding import Relations
+
+
+@torch.no_grad()
+def link_places(points: Tensor, manifold: Manifold, held: np.ndarray, relations: np.ndarray) -> Places:
+    """Where v stands, by its distance from u, among all nodes that u is not related to.   (N, d), (H, 2), (P, 2) -> H
+
+    `auc` and `hit_at` of `evaluate.ranking` make scores of it. Filtered: no other relation of u, known or held out,
+    competes, and u itself does not.
+
+    held: the pairs (u, v). relations: all that there are, those among them.
+    One matrix product finds the nodes that may be before v, and `dist` decides, as in `neighbours.nearest`.
+
+    >>> from horosphere.evaluate.ranking import auc, hit_at
+    >>> from horosphere.geometry import Euclidean
+    >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0]])  # 0 is related to 2; 1 is nearer, 3 is not
+    >>> places = link_places(points, Euclidean(), np.array([(0, 2)]), np.array([(0, 2)]))
+    >>> auc(places), hit_at(places, 1), hit_at(places, 2)
+    (0.5, 0.0, 1.0)
+    """
+    points, table = points.double(), Relations(relations, len(points), points.device)
+    pairs = torch.from_numpy(np.ascontiguousarray(held)).to(points.device)
+    parts = [_block(points, manifold, *part.T, table) for part in pairs.split(max(1, AT_ONCE // len(points)))]
+    before, level = (torch.cat(counts) for counts in zip(*parts, strict=True))
+    return Places(before, level, len(points) - 1 - table.counts[pairs[:, 0]])
+
+
+def _block(points: Tensor, manifold: Manifold, u: Tensor, v: Tensor, table: Relations) -> tuple[Tensor, Tensor]:
+    """How many competitors are nearer than v, and how many as near.   (B,), (B,) -> (B,), (B,)"""
+    length = manifold.dist(points[u], points[v])
+    near = manifold.pairwise(points[u], points) <= manifold.pairwise_reach(points[u], points, length)[:, None]
+    related = table.batch(u)
+    near[related["row"], related["related"]] = False
+    near.scatter_(1, u[:, None], False)
+    row, other = near.nonzero(as_tuple=True)
+    cut = zip(row.split(AT_ONCE), other.split(AT_ONCE), strict=True)
+    distance = torch.cat([manifold.dist(points[u[i]], points[j]) for i, j in cut])
+    before, level = distance < length[row], distance == length[row]
+    return tuple(torch.bincount(row[which], minlength=len(u)) for which in (before, level))  # type: ignore[return-value]
