@@ -18,10 +18,10 @@ from horosphere.data.builtin import BUILTIN, builtin_graph
 from horosphere.data.graph import read_edges, read_labels, write_edges, write_labels
 from horosphere.data.held_out import hold_out
 from horosphere.errors import UserError, choices
-from horosphere.evaluate.links import link_places
+from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest
-from horosphere.evaluate.ranking import auc, hit_at
+from horosphere.evaluate.ranking import Places, auc, hit_at
 from horosphere.files import digest
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
@@ -185,11 +185,22 @@ class Nodes(Task[NodeData]):
         scores = {"mean_rank": score.mean_rank, "map": score.map, "radius_mean": spread.mean, "radius_max": spread.max}
         if graph.directed:
             scores["radius_depth_correlation"] = depth_correlation(points, manifold, graph.depth())
-        if len(held := self.opened.held):
-            asked = held[sample(np.arange(len(held)), self.rank_nodes or len(held), seed=0)]
-            placed = link_places(points, manifold, asked, self.opened.relations)
-            scores |= {"link_auc": auc(placed), "link_hits": hit_at(placed, HITS)}
+        if len(self.opened.held):
+            scores |= _link_scores(link_places(points, manifold, self._asked(), self.opened.relations))
         return scores
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Of links held out: what counting finds, without points."""
+        data = self.opened
+        if not len(data.held):
+            return {}
+        found = places_without_points(data.learned, self._asked(), data.relations, len(data.graph))
+        return {method: _link_scores(placed) for method, placed in found.items()}
+
+    def _asked(self) -> np.ndarray:
+        """The links held out that are ranked.   -> (H, 2)"""
+        held = self.opened.held
+        return held[sample(np.arange(len(held)), self.rank_nodes or len(held), seed=0)]
 
     # -- the points -------------------------------------------------------------------------------------------------
 
@@ -249,6 +260,10 @@ class Nodes(Task[NodeData]):
         first = next(iter(points.values()))
         graph = first.graph or first.task.open_data().graph
         return Charted(graph, delta(graph), points)
+
+
+def _link_scores(placed: Places) -> dict[str, float]:
+    return {"link_auc": auc(placed), "link_hits": hit_at(placed, HITS)}
 
 
 @dataclass(frozen=True, eq=False)

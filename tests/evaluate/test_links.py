@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from horosphere.evaluate import links
-from horosphere.evaluate.links import link_places
+from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.ranking import auc, hit_at
 from horosphere.geometry import GEOMETRIES, Euclidean, geometry
 
@@ -56,3 +56,25 @@ def test_links_by_chance_are_half_right():
     relations, held = some_relations()
     areas = [auc(link_places(torch.randn(NODES, 3), Euclidean(), held, relations)) for _ in range(50)]
     assert np.mean(areas) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("at_once", [1, 10**6])
+def test_counting_is_what_it_says(at_once, monkeypatch):
+    monkeypatch.setattr(links, "AT_ONCE", at_once)
+    relations, held = some_relations()
+    learned = relations[12:]
+    known = {tuple(pair) for pair in learned.tolist()}
+
+    def popularity(_, w):
+        return sum((s, w) in known for s in range(NODES))
+
+    def common(u, w):
+        return sum((u, x) in known and (x, w) in known for x in range(NODES))
+
+    found = places_without_points(learned, held, relations, NODES)
+    for method, score in {"popularity": popularity, "common neighbours": common}.items():
+        for i, (u, v) in enumerate(held.tolist()):
+            others = [score(u, w) for w in competitors(u, relations)]
+            expected = sum(o > score(u, v) for o in others), sum(o == score(u, v) for o in others), len(others)
+            ours = found[method]
+            assert (int(ours.before[i]), int(ours.level[i]), int(ours.others[i])) == expected
