@@ -168,6 +168,17 @@ class Graph:
                     queue.append(parent)
         return came_from
 
+    def kin_of(self, node: int) -> dict[str, list[int]]:
+        """Its path, parents, ancestors and children; of an undirected graph, what it is linked to.
+
+        >>> Graph(["animal", "dog", "cat"], [(1, 0), (2, 0)]).kin_of(1)
+        {'path': [1, 0], 'parents': [0], 'ancestors': [0], 'children': []}
+        """
+        if not self.directed:
+            return {"linked": self.linked_to(node)}
+        up = {"path": self.path_up(node), "parents": self.parents_of(node), "ancestors": self.ancestors_of(node)}
+        return {**up, "children": self.children_of(node)}
+
     def kinship(self, node: int, other: int) -> str:
         """What the other is to the node: parent, child, ancestor, descendant, sibling, linked; "" where it is none.
 

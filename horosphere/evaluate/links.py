@@ -29,13 +29,14 @@ def link_places(points: Tensor, manifold: Manifold, held: np.ndarray, relations:
     """
     points, table = points.double(), Relations(relations, len(points), points.device)
     pairs = torch.from_numpy(np.ascontiguousarray(held)).to(points.device)
-    parts = [_block(points, manifold, *part.T, table) for part in pairs.split(max(1, AT_ONCE // len(points)))]
+    parts = [_block(points, manifold, part, table) for part in pairs.split(max(1, AT_ONCE // len(points)))]
     before, level = (torch.cat(counts) for counts in zip(*parts, strict=True))
     return Places(before, level, len(points) - 1 - table.counts[pairs[:, 0]])
 
 
-def _block(points: Tensor, manifold: Manifold, u: Tensor, v: Tensor, table: Relations) -> tuple[Tensor, Tensor]:
-    """How many competitors are nearer than v, and how many as near.   (B,), (B,) -> (B,), (B,)"""
+def _block(points: Tensor, manifold: Manifold, pairs: Tensor, table: Relations) -> tuple[Tensor, Tensor]:
+    """How many competitors are nearer than v, and how many as near.   (B, 2) -> (B,), (B,)"""
+    u, v = pairs.unbind(1)
     length = manifold.dist(points[u], points[v])
     near = manifold.pairwise(points[u], points) <= manifold.pairwise_reach(points[u], points, length)[:, None]
     related = table.batch(u)
@@ -44,8 +45,8 @@ def _block(points: Tensor, manifold: Manifold, u: Tensor, v: Tensor, table: Rela
     row, other = near.nonzero(as_tuple=True)
     cut = zip(row.split(AT_ONCE), other.split(AT_ONCE), strict=True)
     distance = torch.cat([manifold.dist(points[u[i]], points[j]) for i, j in cut])
-    before, level = distance < length[row], distance == length[row]
-    return tuple(torch.bincount(row[which], minlength=len(u)) for which in (before, level))  # type: ignore[return-value]
+    before, level = row[distance < length[row]], row[distance == length[row]]
+    return torch.bincount(before, minlength=len(u)), torch.bincount(level, minlength=len(u))
 
 
 def places_without_points(

@@ -305,21 +305,13 @@ class Embedded:
 
     def surroundings(self, node: str, k: int = 10) -> dict[str, Any]:
         """Its neighbours, each with what it is to the node, and where the node stands in its graph."""
-        near, graph = self.neighbors(node, k), self.graph
-        told: dict[str, Any] = {"node": node}
-        if graph is not None:
-            told |= {name: [self.labels[i] for i in nodes] for name, nodes in self._kin(graph, node).items()}
-        found = [{"node": other, "distance": distance} for other, distance in near]
-        if graph is not None:
-            found = [{**one, "is": graph.kinship(self.number(node), self.number(one["node"]))} for one in found]
-        return {**told, "neighbors": found}
-
-    def _kin(self, graph: Graph, node: str) -> dict[str, list[int]]:
+        found: list[dict[str, Any]] = [{"node": name, "distance": d} for name, d in self.neighbors(node, k)]
+        if self.graph is None:
+            return {"node": node, "neighbors": found}
         i = self.number(node)
-        if not graph.directed:
-            return {"linked": graph.linked_to(i)}
-        ways = {"path": graph.path_up(i), "parents": graph.parents_of(i), "ancestors": graph.ancestors_of(i)}
-        return {**ways, "children": graph.children_of(i)}
+        kin = {name: [self.labels[j] for j in nodes] for name, nodes in self.graph.kin_of(i).items()}
+        found = [{**one, "is": self.graph.kinship(i, self.number(one["node"]))} for one in found]
+        return {"node": node, **kin, "neighbors": found}
 
     def add(self, node: str, parents: Sequence[str]) -> Embedded:
         """An embedding with one more node, below these parents; in a graph, linked to these nodes. This one stays.

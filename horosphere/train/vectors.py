@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from horosphere.extras import require
@@ -22,7 +23,6 @@ OWN = {"Lorentz": "space components on the hyperboloid", "Poincare": "the Poinca
 class Vectors:
     """Points (N, d) of a manifold, with their labels.
 
-    >>> import torch
     >>> from horosphere.geometry import Euclidean
     >>> print(Vectors(["a", "=b"], torch.tensor([[0.0, 0.5], [2.0, 0.0]]), Euclidean()).as_csv().decode())
     label,x1,x2
@@ -79,9 +79,7 @@ class Vectors:
 
 def _in_ball(x: Tensor, manifold: Manifold) -> Tensor:
     if isinstance(manifold, Product):
-        from torch import cat
-
-        return cat([_in_ball(own, m) for own, m in zip(manifold.split(x), manifold.factors, strict=True)], -1)  # type: ignore[arg-type]
+        return torch.cat([_in_ball(own, m) for own, m in zip(manifold.split(x), manifold.factors, strict=True)], -1)
     if isinstance(manifold, Lorentz):
         return lorentz_to_poincare(x, manifold.c) * manifold.c**0.5
     return x * manifold.c**0.5 if isinstance(manifold, Poincare) else x
@@ -90,7 +88,7 @@ def _in_ball(x: Tensor, manifold: Manifold) -> Tensor:
 def _said(manifold: Manifold, which: Coordinates) -> str:
     if isinstance(manifold, Product):
         parts = zip(manifold.dims, manifold.factors, strict=True)
-        return "; then ".join(f"{d} of {_said(m, which)}" for d, m in parts)  # type: ignore[arg-type]
+        return "; then ".join(f"{d} of {_said(m, which)}" for d, m in parts)
     if manifold.flat:
         return "flat coordinates"
     name = "the Poincaré ball of radius 1" if which == "ball" else OWN[type(manifold).__name__]
