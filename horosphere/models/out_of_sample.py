@@ -92,7 +92,7 @@ class _Crowd:
 
     weight: Tensor  # (N,) w
     level: Tensor  # (N,) log A
-    parents: float  # how often a neighbour of u, which is related to u and not u to it, has u among its negatives
+    parents: float  # how often u is among the negatives of a neighbour; 0 where a relation is mutual, and it never is
 
     @staticmethod
     def without(fixed: Tensor) -> _Crowd:
