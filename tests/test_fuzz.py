@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horosphere.data import read_graph
+from horosphere.data import Graph, read_graph
 from horosphere.data.captions import read_captions
 from horosphere.data.classes import read_classes
 from horosphere.data.dense import open_instances, open_semantic
-from horosphere.data.graph import read_labels
+from horosphere.data.graph import read_edges, read_labels, write_edges
 from horosphere.data.hyperlex import read_hyperlex
 from horosphere.data.images import open_images, read_picture
 from horosphere.data.read import EXTENSIONS
@@ -250,6 +250,8 @@ def models():
         "points",
         Reader("points.safetensors", made, lambda folder: read_points(points(), folder / "points.safetensors")),
     )
+    edges = lambda folder: write_edges(folder, Graph(["a", "b"], np.array([(1, 0)])))  # noqa: E731
+    yield "edges", Reader("edges.safetensors", edges, lambda folder: read_edges(folder, ["a", "b"], True))
     weights = lambda folder: save_file({"weight": torch.ones(1, 2), "bias": torch.ones(1)}, folder / "w.safetensors")  # noqa: E731
     yield (
         "weights",

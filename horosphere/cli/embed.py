@@ -50,7 +50,7 @@ def draw(folder: Path) -> list[list[str]]:
     from horosphere.runs import Run
 
     embedded = Run.open(folder, "nodes").load()
-    graph, config = embedded.task.open_data().graph, embedded.config
+    graph, config = embedded.graph or embedded.task.open_data().graph, embedded.config
     title = f"{common.stem(embedded.task.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
     depth, picture = graph.depth() if graph.directed else None, folder / PICTURE
     points, said = (embedded.points, embedded.manifold), one_line(title)  # the name of a file may be no text

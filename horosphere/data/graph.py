@@ -12,12 +12,12 @@ import numpy as np
 
 from horosphere.errors import UserError, one_line
 from horosphere.files import write_whole
-from horosphere.foreign import LARGE, Unreadable, read_json
+from horosphere.foreign import LARGE, Unreadable, read_json, read_tensors
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-LABELS = "labels.json"
+LABELS, EDGES = "labels.json", "edges.safetensors"
 RELATIONS = 10**8  # pairs of a closure, at most: to make them takes six gigabytes
 SHOWN = 6  # nodes of a cycle named in the error
 
@@ -122,6 +122,97 @@ class Graph:
                 depth[node] = 1 + min(depth[parent] for parent in own)
         return np.array(depth, dtype=np.int64)
 
+    # -- around one node --------------------------------------------------------------------------------------------
+
+    def parents_of(self, node: int) -> list[int]:
+        parents, starts = self._up
+        return parents[starts[node] : starts[node + 1]].tolist()
+
+    def children_of(self, node: int) -> list[int]:
+        children, starts = self._down
+        return children[starts[node] : starts[node + 1]].tolist()
+
+    def linked_to(self, node: int) -> list[int]:
+        """The other ends of its edges, whatever their direction."""
+        here = (self.edges == node)[:, ::-1]
+        return sorted(set(self.edges[here].tolist()))
+
+    def ancestors_of(self, node: int) -> list[int]:
+        """The nearest first.
+
+        >>> Graph(["animal", "dog", "cat", "poodle"], [(1, 0), (2, 0), (3, 1)]).ancestors_of(3)
+        [1, 0]
+        """
+        return list(self._climb(node))[1:]
+
+    def path_up(self, node: int) -> list[int]:
+        """From the node to a root, by the fewest steps.
+
+        >>> Graph(["animal", "dog", "pet", "poodle"], [(1, 0), (3, 1), (3, 2)]).path_up(3)  # a pet is no animal here
+        [3, 2]
+        """
+        came_from = self._climb(node)
+        path = [next(other for other in came_from if not self.parents_of(other))]
+        while path[-1] != node:
+            path.append(came_from[path[-1]])
+        return path[::-1]
+
+    def _climb(self, node: int) -> dict[int, int]:
+        """{reached: from where}, the node itself and all above it, the nearest first."""
+        came_from = {node: node}
+        queue = [node]
+        for here in queue:  # grows while we walk it
+            for parent in self.parents_of(here):
+                if parent not in came_from:
+                    came_from[parent] = here
+                    queue.append(parent)
+        return came_from
+
+    def kin_of(self, node: int) -> dict[str, list[int]]:
+        """Its path, parents, ancestors and children; of an undirected graph, what it is linked to.
+
+        >>> Graph(["animal", "dog", "cat"], [(1, 0), (2, 0)]).kin_of(1)
+        {'path': [1, 0], 'parents': [0], 'ancestors': [0], 'children': []}
+        """
+        if not self.directed:
+            return {"linked": self.linked_to(node)}
+        up = {"path": self.path_up(node), "parents": self.parents_of(node), "ancestors": self.ancestors_of(node)}
+        return {**up, "children": self.children_of(node)}
+
+    def kinship(self, node: int, other: int) -> str:
+        """What the other is to the node: parent, child, ancestor, descendant, sibling, linked; "" where it is none.
+
+        >>> graph = Graph(["animal", "dog", "cat", "poodle"], [(1, 0), (2, 0), (3, 1)])
+        >>> [graph.kinship(1, other) for other in (0, 2, 3)], graph.kinship(3, 2)
+        (['parent', 'sibling', 'child'], '')
+        """
+        if not self.directed:
+            return "linked" if other in self.linked_to(node) else ""
+        above, below = self.parents_of(node), self.parents_of(other)
+        kinds = {
+            "parent": other in above,
+            "child": node in below,
+            "ancestor": other in self.ancestors_of(node),
+            "descendant": node in self.ancestors_of(other),
+            "sibling": not set(above).isdisjoint(below),
+        }
+        return next((kind for kind, holds in kinds.items() if holds), "")
+
+    def several_parents(self) -> int:
+        """How many nodes have more than one parent: 0 of a tree or forest."""
+        return int((np.diff(self._up[1]) > 1).sum())
+
+    @cached_property
+    def _up(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._parents()
+
+    @cached_property
+    def _down(self) -> tuple[np.ndarray, np.ndarray]:
+        """Children of node i are children[starts[i]:starts[i + 1]]."""
+        return _grouped(self.edges[:, 1], self.edges[:, 0], len(self))
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
     def _parents(self) -> tuple[np.ndarray, np.ndarray]:
         """Parents of node i are parents[starts[i]:starts[i + 1]]."""
         if not self.directed:
@@ -134,7 +225,7 @@ class Graph:
     @cached_property
     def _order(self) -> list[int]:
         """Parents before children. Nodes on or below a cycle are missing."""
-        children, starts = (array.tolist() for array in _grouped(self.edges[:, 1], self.edges[:, 0], len(self)))
+        children, starts = (array.tolist() for array in self._down)
         waiting = np.bincount(self.edges[:, 0], minlength=len(self)).tolist()
         order = [node for node, parents in enumerate(waiting) if not parents]
         for node in order:  # grows while we walk it
@@ -201,3 +292,24 @@ def read_labels(folder: Path) -> list[str]:
     except Unreadable as error:
         raise UserError(f"{folder / LABELS}: a damaged file ({error}); embed the graph again") from error
     return labels
+
+
+def write_edges(folder: Path, graph: Graph) -> None:
+    from safetensors.numpy import save
+
+    write_whole(folder / EDGES, save({"edges": np.ascontiguousarray(graph.edges)}))
+
+
+def read_edges(folder: Path, labels: list[str], directed: bool) -> Graph | None:
+    """The graph of these labels; None where its edges were not kept."""
+    file = folder / EDGES
+    if not file.is_file():
+        return None
+    try:
+        edges = read_tensors(file)["edges"].numpy()
+        if edges.dtype != np.int64 or edges.ndim != 2 or edges.shape[1] != 2:
+            raise ValueError(f"edges of shape {edges.shape}")
+        return Graph(labels, edges, directed)
+    except (LookupError, ValueError, RuntimeError, UserError) as error:
+        how = "delete it to do without, or embed the graph again"
+        raise UserError(f"{file}: damaged or foreign edges ({one_line(error)}); {how}") from error

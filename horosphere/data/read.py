@@ -40,7 +40,8 @@ CHILD_HEADERS = {
 }
 PARENT_HEADERS = {"parent", "parent_id", "target", "dst", "to", "id2", "node2", "hypernym", "ancestor"}
 
-WEIGHTS = ("weight", "value")  # what edges call their weights in the formats of networkx
+# what edges call their weights in the formats of networkx
+WEIGHTS = ("weight", "value", "distance", "length", "cost", "strength", "score", "capacity")
 UNWEIGHTED = "and weights are not read. Pass --unweighted to drop them."
 # what to do about a file that cannot be read, by how the reason begins
 REMEDIES = {
@@ -163,20 +164,21 @@ def _edge_list(text: Iterator[str], path: Path, delimiter: str, directed: bool, 
                     f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns."
                 )
         if len(row) > 2 and not unweighted:
-            _refuse_weight(row[2], path, number)
+            _refuse_weight(
+                row[2:] if delimiter == "," else row[2].split(None if delimiter == " " else delimiter), path, number
+            )
         yield number, row[0], row[1]
 
 
-def _refuse_weight(rest: str, path: Path, line: int) -> None:
+def _refuse_weight(cells: list[str], path: Path, line: int) -> None:
     """What comes behind an edge may be words. A number is a weight, and so is what networkx writes of one."""
-    number = (rest.replace(",", " ").split() or [""])[0]
-    try:
-        float(number)
-    except ValueError:
-        if name := next((name for name in WEIGHTS if f"'{name}':" in rest), None):
-            raise UserError(f"{path}: edges have a {name}, {UNWEIGHTED}") from None
-    else:
-        raise UserError(f"{_at(path, line)}: a third column with the number {one_line(number)}, {UNWEIGHTED}")
+    for column, cell in enumerate(cells, 3):
+        if _reads_as_number(cell):
+            where = {3: "a third column", 4: "a fourth column"}.get(column, f"column {column}")
+            raise UserError(f"{_at(path, line)}: {where} with the number {one_line(cell)}, {UNWEIGHTED}")
+    rest = " ".join(cells)
+    if name := next((name for name in WEIGHTS if f"'{name}':" in rest), None):
+        raise UserError(f"{path}: edges have a {name}, {UNWEIGHTED}")
 
 
 def _comma_separated(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -258,9 +260,9 @@ def _networkx(
         raise UserError(f"{path}: no valid {kind[1:]} ({one_line(error)}). Correct it, or export it again.") from None
     if directed and not graph.is_directed():
         raise UserError(f"{path}: an undirected graph, not a hierarchy. Pass --graph to read it as one.")
-    weights = [name for *_, data in graph.edges(data=True) for name in WEIGHTS if _is_number(data.get(name))]
-    if weights and not unweighted:
-        raise UserError(f"{path}: edges have a {weights[0]}, {UNWEIGHTED}")
+    weights = (name for *_, data in graph.edges(data=True) for name in WEIGHTS if _reads_as_number(data.get(name)))
+    if not unweighted and (weight := next(weights, None)):
+        raise UserError(f"{path}: edges have a {weight}, {UNWEIGHTED}")
     name = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
     if "" in name.values() or len(set(name.values())) < len(name):
         name = {node: str(node) for node in graph}  # labels that do not tell the nodes apart: use ids
@@ -277,8 +279,13 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _reads_as_number(value: object) -> bool:
+    """A number, or text that is one."""
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True
 
 
 def _not_utf8(path: Path) -> str:

@@ -66,6 +66,6 @@ def auc(placed: Places) -> float:
     >>> auc(places(torch.tensor([[0.9, 0.5, 0.1]]), first)), auc(places(torch.zeros(1, 3), first))
     (1.0, 0.5)
     """
-    after = placed.others - placed.before - placed.level
+    after = (placed.others - placed.before - placed.level).double()  # whole numbers would be divided in fp32
     won = (after + placed.level / 2 + (placed.others == 0) / 2) / placed.others.clamp_min(1)
-    return float(won.double().mean())
+    return float(won.mean())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,36 +15,46 @@ from torch import Tensor, nn
 from horosphere import catalogue
 from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
-from horosphere.data.graph import read_labels, write_labels
-from horosphere.errors import UserError
+from horosphere.data.graph import read_edges, read_labels, write_edges, write_labels
+from horosphere.data.held_out import hold_out
+from horosphere.errors import UserError, choices
+from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.metric import Metric
+from horosphere.evaluate.neighbours import nearest
+from horosphere.evaluate.ranking import Places, auc, hit_at
 from horosphere.files import digest
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
+from horosphere.measure.sample import sample
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
+from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
-from horosphere.settings import Count, Size
+from horosphere.settings import Count, Decay, Size
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
+from horosphere.train.vectors import Vectors
 
 # learning rate of log c: it moves all points at once, and must not leave before they have found their places
 CURVATURE_PACE = 1e-3
 POINTS = "points.safetensors"
 PERFECT = "1 is perfect"
+HITS = 10  # Hits@10
 
 
 @dataclass(frozen=True)
 class NodeData:
     graph: Graph
-    relations: np.ndarray  # (P, 2), the pairs to bring together
+    relations: np.ndarray  # (P, 2), all there are
+    learned: np.ndarray  # (P - H, 2), the pairs to bring together
+    held: np.ndarray  # (H, 2), those that no step sees
 
     @property
     def subjects(self) -> np.ndarray:
-        """The nodes that have relations."""
-        return np.unique(self.relations[:, 0])
+        """The nodes that have relations to learn."""
+        return np.unique(self.learned[:, 0])
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,10 @@ class Nodes(Task[NodeData]):
     unit = "nodes"
     mark = POINTS
     options = NodesOptions
+    then = "horosphere neighbors {run} NODE"
     metrics = (
+        Metric("link_auc", "AUC held out", 3, "high", "judged", "0.5 is chance"),
+        Metric("link_hits", f"Hits@{HITS} held out", 3, "high", "judged"),
         Metric("map", "mAP", 3, "high", "judged", PERFECT),
         Metric("mean_rank", "mean rank", 2, "low", "judged", PERFECT),
         Metric("radius_mean", "mean radius", 2, "high", "detail"),
@@ -72,6 +86,7 @@ class Nodes(Task[NodeData]):
     unique: bool = False  # drop repeated edges instead of refusing them
     unweighted: bool = False  # drop the weights of edges instead of refusing them
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
+    holdout: Decay = 0.0  # share of the relations that no step sees, to be predicted: AUC and Hits@10
     negatives: Size = 256  # random nodes that a step pushes away
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
@@ -90,9 +105,17 @@ class Nodes(Task[NodeData]):
         if not len(graph.edges):
             raise UserError(f"{self.data}: the graph has no edges, so there is nothing to learn")
         try:
-            return NodeData(graph, graph.edges if graph.directed and self.on == "edges" else graph.relations())
+            relations = self.relations_of(graph)
+            learned, held = relations, relations[:0]
+            if self.holdout:
+                learned, held = hold_out(relations, self.holdout, len(graph))
+            return NodeData(graph, relations, learned, held)
         except UserError as error:
             raise UserError(f"{self.data}: {error}") from None
+
+    def relations_of(self, graph: Graph) -> np.ndarray:
+        """What is related, as `on` says.   -> (P, 2)"""
+        return graph.edges if graph.directed and self.on == "edges" else graph.relations()
 
     def rows(self, data: NodeData) -> int:
         return len(data.subjects)
@@ -103,7 +126,9 @@ class Nodes(Task[NodeData]):
 
     def facts(self, data: NodeData) -> dict[str, Any]:
         sizes = {"nodes": len(data.graph), "edges": len(data.graph.edges), "relations": len(data.relations)}
-        same = digest("\n".join(data.graph.labels), data.relations.tobytes())
+        sizes |= {"held": len(data.held)} if len(data.held) else {}
+        sizes |= {"several_parents": data.graph.several_parents()} if data.graph.directed else {}
+        same = digest("\n".join(data.graph.labels), data.learned.tobytes())
         return {**sizes, "directed": data.graph.directed, "digest": same}
 
     def build(self, data: NodeData) -> NodeEmbedding:
@@ -121,11 +146,12 @@ class Nodes(Task[NodeData]):
 
     def ready(self, data: NodeData) -> None:
         super().ready(data)
-        self.relations = Relations(data.relations, len(data.graph), self.world.device)
-        self.mean_relations = len(data.relations) / len(self.relations.subjects)
+        self.relations = Relations(data.learned, len(data.graph), self.world.device)
+        self.mean_relations = len(data.learned) / len(self.relations.subjects)
 
     def begin(self, folder: Path) -> None:
         write_labels(folder, self.opened.graph.labels)
+        write_edges(folder, self.opened.graph)
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
@@ -148,7 +174,7 @@ class Nodes(Task[NodeData]):
         return groups
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
-        """How well the points know their graph, and how far out they lie."""
+        """How well the points know their graph, what was held out of it, and how far out they lie."""
         network, graph = cast(NodeEmbedding, model), self.opened.graph
         points, manifold = network.points, network.manifold
         with progress("ranking", self.rank_nodes or len(graph), self.quiet) as update:
@@ -159,7 +185,22 @@ class Nodes(Task[NodeData]):
         scores = {"mean_rank": score.mean_rank, "map": score.map, "radius_mean": spread.mean, "radius_max": spread.max}
         if graph.directed:
             scores["radius_depth_correlation"] = depth_correlation(points, manifold, graph.depth())
+        if len(self.opened.held):
+            scores |= _link_scores(link_places(points, manifold, self._asked(), self.opened.relations))
         return scores
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """Of links held out: what counting finds, without points."""
+        data = self.opened
+        if not len(data.held):
+            return {}
+        found = places_without_points(data.learned, self._asked(), data.relations, len(data.graph))
+        return {method: _link_scores(placed) for method, placed in found.items()}
+
+    def _asked(self) -> np.ndarray:
+        """The links held out that are ranked.   -> (H, 2)"""
+        held = self.opened.held
+        return held[sample(np.arange(len(held)), self.rank_nodes or len(held), seed=0)]
 
     # -- the points -------------------------------------------------------------------------------------------------
 
@@ -173,10 +214,15 @@ class Nodes(Task[NodeData]):
         read_points(cast(NodeEmbedding, network), folder / POINTS)
 
     def trained(self, network: nn.Module, run: Run) -> Embedded:
-        model = cast(NodeEmbedding, network)
-        return Embedded(
-            model.points, read_labels(run.folder), model.manifold.requires_grad_(False), self.configuration(), self
-        )
+        model, labels = cast(NodeEmbedding, network), read_labels(run.folder)
+        graph = read_edges(run.folder, labels, bool(run.about.facts.get("directed", True)))
+        space = model.manifold.requires_grad_(False)
+        return Embedded(model.points, labels, space, self.configuration(), self, graph)
+
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        embedded: Embedded = cls.load(run)
+        return Vectors(embedded.labels, embedded.points, embedded.manifold)
 
     # -- for people and studies -------------------------------------------------------------------------------------
 
@@ -190,6 +236,10 @@ class Nodes(Task[NodeData]):
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         config = self.configuration()
         sizes = [["nodes", f"{facts['nodes']:,}"], ["relations", f"{facts['relations']:,}"]]
+        if count := facts.get("several_parents"):
+            sizes.append(["several parents", f"{count:,} node{'s have' if count > 1 else ' has'} more than one"])
+        if count := facts.get("held"):
+            sizes.append(["held out", f"{count:,} of the relations, which no step sees"])
         ranked = self.rank_nodes is not None and self.rank_nodes < facts["nodes"]
         sizes += [["ranked", f"{self.rank_nodes:,} of the nodes, drawn at random"]] if ranked else []
         return [*sizes, ["geometry", f"{config.geometry}, {config.dim} dimension{'s' * (config.dim > 1)}"]]
@@ -207,19 +257,83 @@ class Nodes(Task[NodeData]):
     def examine(cls, runs: Mapping[str, Run]) -> Charted:
         """Where the nodes went: the points of the runs, and how tree-like the graph is."""
         points = {name: run.load() for name, run in runs.items()}
-        graph = next(iter(points.values())).task.open_data().graph
+        first = next(iter(points.values()))
+        graph = first.graph or first.task.open_data().graph
         return Charted(graph, delta(graph), points)
 
 
-@dataclass(frozen=True)
+def _link_scores(placed: Places) -> dict[str, float]:
+    return {"link_auc": auc(placed), "link_hits": hit_at(placed, HITS)}
+
+
+@dataclass(frozen=True, eq=False)
 class Embedded:
-    """Points (N, d) float64 on a manifold, with the labels of their nodes."""
+    """Points (N, d) float64 on a manifold, with the labels of their nodes: what `Run.open(folder).load()` gives."""
 
     points: Tensor
     labels: list[str]
     manifold: Manifold
     config: NodeEmbeddingConfig
     task: Nodes
+    graph: Graph | None = None  # None: of a run that has not kept its edges
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._numbers
+
+    def __getitem__(self, node: str) -> Tensor:
+        """The point of a node, in the coordinates of its manifold.   -> (d,)"""
+        return self.points[self.number(node)]
+
+    def number(self, node: str) -> int:
+        """Its row in `points` and `labels`."""
+        if node not in self._numbers:
+            raise UserError(f'there is no node "{node}"; {choices(node, self.labels)}')
+        return self._numbers[node]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self.labels)}
+
+    def neighbors(self, node: str, k: int = 10) -> list[tuple[str, float]]:
+        """The k nearest other nodes and their distances, the nearest first."""
+        at = torch.tensor([self.number(node)])
+        distances, numbers = nearest(self.points[at], self.points, self.manifold, k, but=at)
+        return [(self.labels[i], d) for i, d in zip(numbers[0].tolist(), distances[0].tolist(), strict=True)]
+
+    def surroundings(self, node: str, k: int = 10) -> dict[str, Any]:
+        """Its neighbours, each with what it is to the node, and where the node stands in its graph."""
+        found: list[dict[str, Any]] = [{"node": name, "distance": d} for name, d in self.neighbors(node, k)]
+        if self.graph is None:
+            return {"node": node, "neighbors": found}
+        i = self.number(node)
+        kin = {name: [self.labels[j] for j in nodes] for name, nodes in self.graph.kin_of(i).items()}
+        found = [{**one, "is": self.graph.kinship(i, self.number(one["node"]))} for one in found]
+        return {"node": node, **kin, "neighbors": found}
+
+    def add(self, node: str, parents: Sequence[str]) -> Embedded:
+        """An embedding with one more node, below these parents; in a graph, linked to these nodes. This one stays.
+
+        The points that are there do not move: `models.out_of_sample.place_new` finds the place of the new one.
+        """
+        if node in self:
+            raise UserError(f'there is a node "{node}" already; give the new one another name')
+        if self.graph is None:
+            raise UserError("this run has not kept its edges, so nodes cannot be added; embed the graph again")
+        if isinstance(parents, str) or not parents:
+            raise UserError(f'add("{node}", parents=…): give a list of nodes that are there, at least one')
+        above = list(dict.fromkeys(self.number(parent) for parent in parents))
+        related = set(above)
+        if self.graph.directed and self.task.on == "closure":
+            related |= {ancestor for parent in above for ancestor in self.graph.ancestors_of(parent)}
+        how: Any = {"relations": self.task.relations_of(self.graph), "negatives": self.task.negatives}
+        point = place_new(self.points, self.manifold, [sorted(related)], pace=PACE * self.config.radius, **how)
+        edges = np.concatenate([self.graph.edges, [(len(self), parent) for parent in above]])
+        labels = [*self.labels, node]
+        graph = Graph(labels, edges, self.graph.directed)
+        return replace(self, points=torch.cat([self.points, point]), labels=labels, graph=graph)
 
     def curvatures(self) -> list[float]:
         """Of the curved parts."""

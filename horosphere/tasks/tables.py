@@ -224,7 +224,7 @@ class Tables(Task[TableData]):
                 return {"independent columns": {"pseudo_ll": alone.pseudo_likelihood(valid.x).mean().item()}}
         manifold = self.configuration().manifold()
         known, asked = (manifold.lift(part.x.double()) for part in (train, valid))
-        near = train.y[nearest(asked, known, manifold, NEIGHBOURS)]
+        near = train.y[nearest(asked, known, manifold, NEIGHBOURS)[1]]
         if self.learner.answer == "number":
             guesses = {"the mean": train.y.mean().expand(len(valid)), f"{NEIGHBOURS} nearest rows": near.mean(1)}
         else:

@@ -29,6 +29,7 @@ from horosphere.runs import Run
 from horosphere.settings import Amount, Count
 from horosphere.train.answers import Answers, Said
 from horosphere.train.task import Task
+from horosphere.train.vectors import Vectors
 
 WORDS, VECTORS = "words.json", "vectors.safetensors"
 PROBES = 4  # batches that an evaluation's loss is taken over
@@ -186,6 +187,11 @@ class Words(Task[Corpus]):
     def trained(self, network: nn.Module, run: Run) -> TrainedWords:
         model = cast(WordModel, network.requires_grad_(False))
         return self.lexicon(model, read_words(run.folder / WORDS)[0])
+
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        lexicon: TrainedWords = cls.load(run)
+        return Vectors(lexicon.words, lexicon.points, lexicon.manifold)
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         text = (

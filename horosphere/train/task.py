@@ -23,6 +23,7 @@ from horosphere.train import checkpoint
 from horosphere.train.answers import Answers
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
+from horosphere.train.vectors import Vectors
 
 if TYPE_CHECKING:
     from horosphere.train.recipe import Recipe
@@ -183,6 +184,11 @@ class Task(Generic[Data]):
             raise UserError(f"{run.folder}: {'an empty input' if inputs else 'no input'}; give {cls.asks}")
         answers: Answers = cls.load(run).answer(list(inputs), k or cls.best)
         return answers
+
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        """Labels and points of a run, for `horosphere export`."""
+        raise UserError(f"{run.folder}: a run of the task {cls.kind}, which learns no labelled points to export")
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """The weights to use, beside the checkpoints, in the main process."""

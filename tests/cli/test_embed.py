@@ -15,7 +15,15 @@ from tests.cli.graph_commands import RING, SHORT, TREE
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
-FILES = {"checkpoints", "disk.png", "labels.json", "metrics.jsonl", "points.safetensors", "run.json"}
+FILES = {
+    "checkpoints",
+    "disk.png",
+    "edges.safetensors",
+    "labels.json",
+    "metrics.jsonl",
+    "points.safetensors",
+    "run.json",
+}
 
 
 def scores(folder):

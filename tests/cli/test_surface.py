@@ -24,8 +24,8 @@ from tests.cli.graph_commands import SHORT, everything
 
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
-COMMANDS = ["train", "embed", "compare", "measure", "eval", "predict", "generate", "serve", "explain", "superposition"]
-COMMANDS += ["list", "demo"]
+COMMANDS = ["train", "embed", "compare", "measure", "eval", "predict", "neighbors", "export", "generate", "serve"]
+COMMANDS += ["explain", "superposition", "list", "demo"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -261,7 +261,8 @@ def test_results_are_kept_whatever_becomes_of_the_output(streams, code, said):
     words = f"{SCRIPT} embed tree.tsv {' '.join(map(str, SHORT))} --quiet --out out {streams}"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, said)
-    kept = {"run.json", "metrics.jsonl", "labels.json", "points.safetensors", "disk.png", "checkpoints"}
+    kept = {"run.json", "metrics.jsonl", "labels.json", "edges.safetensors"}
+    kept |= {"points.safetensors", "disk.png", "checkpoints"}
     assert {path.name for path in Path("out").iterdir()} == kept
     assert Run.open("out").load().points.isfinite().all()  # nobody's words went into a file
 

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -193,3 +194,52 @@ def test_noun_closure():
     nouns = read_graph(TREES / "noun_hypernyms.tsv.gz")
     assert (len(nouns), len(nouns.edges), len(nouns.closure())) == (82115, 84427, 743241)
     assert np.flatnonzero(nouns.depth() == 0).tolist() == [nouns.labels.index("entity.n.01")]
+
+
+# -- around one node --------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(graphs(directed=True))
+def test_kin_are_those_of_networkx(graph):
+    other = as_networkx(graph)
+    depth, roots = graph.depth(), {node for node in other if not other.out_degree(node)}
+    assert graph.several_parents() == sum(other.out_degree(node) > 1 for node in other)
+    for node in range(len(graph)):
+        above = nx.descendants(other, node)  # edges point from a child to its parent
+        assert sorted(graph.parents_of(node)) == sorted(other.successors(node))
+        assert sorted(graph.children_of(node)) == sorted(other.predecessors(node))
+        assert graph.linked_to(node) == sorted(nx.all_neighbors(other, node))
+        assert sorted(graph.ancestors_of(node)) == sorted(above)
+        steps = [nx.shortest_path_length(other, node, ancestor) for ancestor in graph.ancestors_of(node)]
+        assert steps == sorted(steps)
+        path = graph.path_up(node)
+        assert (path[0], len(path)) == (node, depth[node] + 1)
+        assert path[-1] in roots
+        assert all(other.has_edge(*step) for step in pairwise(path))
+        for second in set(range(len(graph))) - {node}:
+            assert graph.kinship(node, second) == kinship(other, node, second)
+
+
+def kinship(graph, node, other):
+    if graph.has_edge(node, other):
+        return "parent"
+    if graph.has_edge(other, node):
+        return "child"
+    if nx.has_path(graph, node, other):
+        return "ancestor"
+    if nx.has_path(graph, other, node):
+        return "descendant"
+    return "sibling" if set(graph.successors(node)) & set(graph.successors(other)) else ""
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_come_back(tmp_path, directed):
+    graph = Graph(["a", "b", "c"], np.array([(1, 0), (2, 0), (2, 1)]), directed)
+    assert module.read_edges(tmp_path, graph.labels, directed) is None
+    module.write_edges(tmp_path, graph)
+    again = module.read_edges(tmp_path, graph.labels, directed)
+    assert np.array_equal(again.edges, graph.edges)
+    assert again.directed == directed
+    with pytest.raises(UserError, match=r"edges.safetensors: damaged or foreign edges .*an edge names node 2"):
+        module.read_edges(tmp_path, ["a", "b"], directed)

@@ -78,7 +78,12 @@ def test_edge_lists(put, name, content):
             " line 3: a third column with the number 1e-3",
         ),
         ("t.edges", "dog pet\n  cat   pet 3\ntabby cat", " line 2: a third column with the number 3"),
+        ("t.tsv", "dog\tpet\tis a\t0.5\ncat\tpet\ntabby\tcat\n", " line 1: a fourth column with the number 0.5"),
+        ("t.csv", "dog,pet,is a,since,7\ncat,pet\ntabby,cat\n", " line 1: column 5 with the number 7"),
+        ("t.edges", "dog pet is_a 2\ncat pet\ntabby cat", " line 1: a fourth column with the number 2"),
         ("t.edgelist", "dog pet {}\ncat pet {'weight': 2}\ntabby cat {}", ": edges have a weight"),
+        ("t.gml", 'graph [ directed 1 %s edge [ source 1 target 2 weight "3" ] %s ]', ": edges have a weight"),
+        ("t.gml", "graph [ directed 1 %s edge [ source 1 target 2 distance 3 ] %s ]", ": edges have a distance"),
         ("t.gml", "graph [ directed 1 %s edge [ source 1 target 2 value 3 ] %s ]", ": edges have a value"),
     ],
 )

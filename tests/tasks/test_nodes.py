@@ -126,6 +126,99 @@ def test_the_batch_is_an_eighth_of_the_nodes_and_an_epoch_all_of_them(embed):
     assert (about.facts["nodes"], about.facts["edges"]) == (63, 62)
 
 
+# -- what was held out ------------------------------------------------------------------------------------------------
+
+
+def test_held_out_relations_are_seen_by_no_step_and_predicted(embed, tmp_path):
+    scores, _ = embed("dim=5", "epochs=100", "negatives=256", "batch=0", "holdout=0.2")
+    assert scores["link_auc"] > 0.9
+    assert scores["link_hits"] > 0.5
+    task = live("nodes", tmp_path / "tree.tsv", "holdout=0.2", "batch=62")
+    held = {tuple(pair) for pair in task.opened.held.tolist()}
+    assert len(held) == round(0.2 * len(task.opened.relations))
+    batch = task.batch(0, range(task.rows(task.opened)))
+    seen = set(zip(batch["nodes"][batch["row"]].tolist(), batch["related"].tolist(), strict=True))
+    assert held.isdisjoint(seen)
+    assert len(seen) + len(held) == len(task.opened.relations)
+    few, _ = embed("dim=5", "epochs=1", "batch=0", "holdout=0.2")
+    assert few["link_auc"] < scores["link_auc"]
+    assert "link_auc" not in embed("epochs=1")[0]
+
+
+def test_a_run_with_links_held_out_says_so(embed, tmp_path):
+    embed("holdout=0.1", "epochs=1")
+    run = Run.open(tmp_path / "run-1")
+    rows = dict(run.load().task.summary(run))
+    assert rows["held out"] == "26 of the relations, which no step sees"
+    assert rows["AUC held out"].endswith("(0.5 is chance)")
+
+
+def test_nodes_with_several_parents_are_counted(embed, tmp_path):
+    for more, said in (("", None), ("n5\tn0\n", "1 node has more than one"), ("n5\tn0\nn9\tn0\n", "2 nodes have more")):
+        (tmp_path / "dag.tsv").write_text(TREE + more)
+        task = live("nodes", tmp_path / "dag.tsv")
+        told = dict(task.about(task.facts(task.opened))).get("several parents")
+        assert told is None if said is None else told.startswith(said)
+
+
+# -- nodes by name ----------------------------------------------------------------------------------------------------
+
+
+def test_an_embedding_knows_its_nodes_by_name(embed):
+    _, embedded = embed()
+    i = embedded.labels.index("n7")
+    assert torch.equal(embedded["n7"], embedded.points[i])
+    assert "n7" in embedded
+    assert "cat" not in embedded
+    assert len(embedded) == 63
+    near = embedded.neighbors("n7", 3)
+    distances = embedded.manifold.dist(embedded["n7"], embedded.points)
+    assert [name for name, _ in near] == [embedded.labels[j] for j in distances.argsort()[1:4]]
+    assert len(embedded.neighbors("n7", 1000)) == 62
+    with pytest.raises(UserError, match='there is no node "n77"; did you mean n7'):
+        embedded["n77"]
+
+
+@pytest.mark.parametrize("on", ["closure", "edges"])
+def test_a_new_node_finds_its_place_and_the_others_keep_theirs(embed, on):
+    _, embedded = embed("dim=5", "epochs=60", "negatives=256", "batch=0", f"on={on}")
+    before = embedded.points.clone()
+    more = embedded.add("new", parents=["n20"])
+    assert (len(more), len(embedded), "new" in embedded) == (64, 63, False)  # a new object: this one stays
+    assert torch.equal(embedded.points, before)
+    assert torch.equal(more.points[:63], before)
+    path = ["new", "n20", "n9", "n4", "n1", "n0"]
+    about = more.surroundings("new", 8)
+    assert about["path"] == path
+    near = [one["node"] for one in about["neighbors"]]
+    wanted = set(path[1:]) if on == "closure" else {"n20"}
+    assert len(wanted & set(near)) >= len(wanted) - 1
+    assert torch.equal(more["new"], embedded.add("new", parents=["n20"])["new"])  # deterministic
+    assert more.add("below it", ["new", "n21"]).graph.several_parents() == 1
+
+
+def test_a_new_node_of_a_graph(embed, tmp_path):
+    (tmp_path / "ring.csv").write_text(RING)
+    _, embedded = embed("graph=true", "epochs=150", data=tmp_path / "ring.csv")
+    more = embedded.add("3½", parents=["3", "4"])
+    assert {name for name, _ in more.neighbors("3½", 2)} == {"3", "4"}
+    assert more.surroundings("3½")["linked"] == ["3", "4"]
+
+
+def test_a_new_node_that_cannot_be(embed, tmp_path):
+    _, embedded = embed("epochs=1")
+    for name, parents, message in (
+        ("n3", ["n1"], 'there is a node "n3" already'),
+        ("new", [], "at least one"),
+        ("new", "n1", "give a list"),
+        ("new", ["n99"], 'there is no node "n99"'),
+    ):
+        with pytest.raises(UserError, match=message):
+            embedded.add(name, parents)
+    with pytest.raises(UserError, match="has not kept its edges"):
+        replace(embedded, graph=None).add("new", ["n1"])
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +238,7 @@ def test_divergence_is_an_error_that_says_what_to_do(embed, name):
         ("geometry=spherical", 'unknown geometry "spherical"'),
         ("geometry=product dim=1", "at least 2"),
         ("on=leaves", "on=leaves: choose from closure, edges"),
+        ("holdout=1", "holdout=1: it goes from 0 to just below 1"),
         ("data=builtin:trov", "did you mean builtin:trove"),
     ],
 )

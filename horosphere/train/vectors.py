@@ -1,0 +1,95 @@
+"""Labels and points as other programs read them: tables, and TensorBoard's embedding projector."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from horosphere.extras import require
+from horosphere.geometry import Lorentz, Manifold, Poincare, Product, lorentz_to_poincare
+
+Coordinates = Literal["own", "ball"]
+COMMANDS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that begins so for a formula, and runs it
+OWN = {"Lorentz": "space components on the hyperboloid", "Poincare": "the Poincaré ball", "Euclidean": "flat"}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Points (N, d) of a manifold, with their labels.
+
+    >>> from horosphere.geometry import Euclidean
+    >>> print(Vectors(["a", "=b"], torch.tensor([[0.0, 0.5], [2.0, 0.0]]), Euclidean()).as_csv().decode())
+    label,x1,x2
+    a,0.0,0.5
+    '=b,2.0,0.0
+    <BLANKLINE>
+    """
+
+    labels: Sequence[str]
+    points: Tensor
+    manifold: Manifold
+
+    def coordinates(self, which: Coordinates) -> Tensor:
+        """own: as they are stored. ball: hyperbolic parts in the Poincaré ball, scaled to radius 1.   -> (N, d)"""
+        return self.points if which == "own" else _in_ball(self.points, self.manifold)
+
+    def said(self, which: Coordinates) -> str:
+        """What the coordinates are, in words."""
+        return _said(self.manifold, which)
+
+    def as_csv(self, which: Coordinates = "own") -> bytes:
+        """A header, then a row for each label. One that a spreadsheet would run gets an apostrophe in front."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["label", *self._names()])
+        safe = ("'" * label.startswith(COMMANDS) + label for label in self.labels)
+        rows = self.coordinates(which).tolist()
+        writer.writerows([label, *map(repr, row)] for label, row in zip(safe, rows, strict=True))
+        return stream.getvalue().encode()
+
+    def as_parquet(self, which: Coordinates = "own") -> bytes:
+        """The same columns. The file's metadata say what the coordinates are."""
+        require("parquet")
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = self.coordinates(which).cpu().numpy().T
+        table = pa.table({"label": list(self.labels), **dict(zip(self._names(), columns, strict=True))})
+        stream = pa.BufferOutputStream()
+        parquet.write_table(table.replace_schema_metadata({"coordinates": self.said(which)}), stream)
+        content: bytes = stream.getvalue().to_pybytes()
+        return content
+
+    def as_projector(self, which: Coordinates = "ball") -> dict[str, bytes]:
+        """{file: content} of TensorBoard's embedding projector. One column of labels has no header there."""
+        rows = self.coordinates(which).tolist()
+        tensors = "".join("\t".join(map(repr, row)) + "\n" for row in rows)
+        labels = "".join(" ".join(label.split()) + "\n" for label in self.labels)  # no tabs, no ends of lines
+        return {"tensors.tsv": tensors.encode(), "metadata.tsv": labels.encode()}
+
+    def _names(self) -> list[str]:
+        return [f"x{i}" for i in range(1, self.points.shape[1] + 1)]
+
+
+def _in_ball(x: Tensor, manifold: Manifold) -> Tensor:
+    if isinstance(manifold, Product):
+        return torch.cat([_in_ball(own, m) for own, m in zip(manifold.split(x), manifold.factors, strict=True)], -1)
+    if isinstance(manifold, Lorentz):
+        return lorentz_to_poincare(x, manifold.c) * manifold.c**0.5
+    return x * manifold.c**0.5 if isinstance(manifold, Poincare) else x
+
+
+def _said(manifold: Manifold, which: Coordinates) -> str:
+    if isinstance(manifold, Product):
+        parts = zip(manifold.dims, manifold.factors, strict=True)
+        return "; then ".join(f"{d} of {_said(m, which)}" for d, m in parts)
+    if manifold.flat:
+        return "flat coordinates"
+    name = "the Poincaré ball of radius 1" if which == "ball" else OWN[type(manifold).__name__]
+    return f"{name}, curvature -{float(manifold.c):.4g}"
