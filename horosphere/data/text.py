@@ -216,7 +216,8 @@ def _text_of(row: Any, field: str, where: str) -> str:
 
 
 def _kind(path: Path) -> str:
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    packed = path.suffix.lower() == ".gz"
+    return Path(path.stem).suffix.lower() or ".gz" if packed else path.suffix.lower()
 
 
 def _name(file: Path, source: str) -> str:
