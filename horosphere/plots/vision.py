@@ -174,10 +174,11 @@ def draw_coarse_to_fine(
                 axes.imshow(picture)
                 continue
             what, into = _what(level)
-            label = "even: nothing is clustered" if level.even else f"into {into}"
+            shares, power = sharpen(level.shares.mean(0, keepdims=True))
+            label = _remark(level, power) if level.even else f"into {into}"
+            if power == 1 and not level.even and spread_of(shares)[0] > EVEN * level.centres:
+                label = "even in the mean of its heads"
             axes = canvas.panel(*place, size, tall, label, above=f"Stage {level.stage}: {what}")
-            mean = level.shares.mean(0, keepdims=True)
-            shares = mean if level.even else sharpen(mean)[0]
             _show(axes, blend(shares[0], level.cell, picture, scale), level, scale)
     return finish(canvas.figure, path)
 

@@ -18,12 +18,14 @@ from horosphere.cli import explain as explain_verb
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.measure.vision import (
+    EVEN,
     Explanation,
     branches,
     cluster_levels,
     explain,
     mean_point,
     node_names,
+    spread_of,
     tree_numbers,
 )
 from horosphere.models.hcformer import HCFormer, HCFormerConfig
@@ -324,9 +326,11 @@ def test_coarse_to_fine_begins_with_the_picture():
     np.testing.assert_allclose(first.images[0].get_array(), picture / 255)
     for axes, level in zip(others, levels, strict=True):
         what, into = vision._what(level)
-        assert label_of(figure, axes) == ("even: nothing is clustered" if level.even else f"into {into}")
+        even = "even: nothing is clustered" if level.even else "even in the mean of its heads"
+        spread = spread_of(level.shares.mean(0, keepdims=True))[0]
+        assert label_of(figure, axes) == (even if spread > EVEN * level.centres else f"into {into}")
         assert f"Stage {level.stage}: {what}" in words(figure)
-        mean = level.shares.mean(0) if level.even else sharpen(level.shares.mean(0, keepdims=True))[0][0]
+        mean = sharpen(level.shares.mean(0, keepdims=True))[0][0]
         np.testing.assert_allclose(axes.images[0].get_array(), blend(mean, level.cell, picture / 255, 3.0))
     lefts = [placed(figure, axes)[0] for axes in (first, *others)]
     assert lefts == sorted(lefts)
