@@ -25,6 +25,7 @@ from horosphere.files import forget_partial, make_staged, require_new_folder, se
 from horosphere.foreign import LARGE, Unreadable, parse_json, read_bytes, read_json
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
+SWEEP = "sweep.json"  # marks a sweep of toy models, which lies among runs and is none
 CHECKPOINT = re.compile(r"step-(\d{8,})")
 
 
@@ -62,9 +63,17 @@ class Run:
         if not (folder / RUN).is_file():
             inside = sorted(file.parent.name for file in folder.glob(f"*/{RUN}"))
             hint = f"its runs are {', '.join(inside)}" if inside else "check the path"
+            if (folder / SWEEP).is_file():
+                raise UserError(
+                    f"{folder}: a sweep of toy models, no run; see `horosphere superposition figures {folder}`"
+                )
             raise UserError(f"{folder}: no folder of a run (it has no {RUN}); {hint}")
         try:
-            about = About(**read_json(folder / RUN))
+            written = read_json(folder / RUN)
+            if written and not {"task", "recipe"} & set(written):
+                how = "give a folder made by `horosphere train`"
+                raise UserError(f"{folder}: its {RUN} is not one of horosphere's (it names no task); {how}")
+            about = About(**written)
             sections = [about.recipe[name] for name in ("task", "model", "engine")]
             if not all(isinstance(section, dict) for section in (*sections, about.facts, about.made_with)):
                 raise TypeError("a part of it is no object")

@@ -271,3 +271,13 @@ def test_a_line_of_metrics_is_whole_when_the_disk_is_asked_to_keep_it(folder, mo
     monkeypatch.setattr("os.fsync", lambda _: seen.append((folder / "metrics.jsonl").read_text()))
     runs.append(folder, {"step": 1, "loss": 2.0})
     assert [json.loads(text.splitlines()[-1]) for text in seen] == [{"step": 1, "loss": 2.0}]
+
+
+def test_what_lies_among_runs_and_is_none_is_called_what_it_is(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/sweep.json").write_text("{}")
+    with pytest.raises(UserError, match=r"sweep: a sweep of toy models, no run; see `horosphere superposition figures"):
+        Run.open(tmp_path / "sweep")
+    (tmp_path / "run.json").write_text('{"name": "of another program", "config": {}}')
+    with pytest.raises(UserError, match=r"its run\.json is not one of horosphere's \(it names no task\)"):
+        Run.open(tmp_path)

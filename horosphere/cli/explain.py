@@ -37,7 +37,20 @@ def run(args: argparse.Namespace) -> None:
     weights = ", random weights" * args.random_weights
     title, subtitle = Path(args.image).name, f"as {Path(args.model).name}{weights} sees it"
     written = save_explanation(explanation, title, subtitle, Path(args.out), args.overwrite)
-    table([], [*explanation.rows(), *(["written", str(path)] for path in written)])
+    rows = [*explanation.rows(), *_cropped(args.image, box), *explanation.remarks()]
+    table([], [*rows, *(["written", str(path)] for path in written)])
+
+
+def _cropped(image: str, box: Any) -> list[list[str]]:
+    """A row that says what part of the picture the network sees, where that is not all."""
+    from horosphere.foreign import open_picture
+
+    with open_picture(image) as picture:
+        width, height = picture.size
+    _, _, tall, wide = (round(number) for number in box(height, width, (0.0,) * 4))
+    if (wide, tall) == (width, height):
+        return []
+    return [["cropped", f"the network sees the middle {wide} x {tall} of {width} x {height} pixels"]]
 
 
 def _trained(model: str) -> Any:

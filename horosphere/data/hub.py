@@ -20,14 +20,30 @@ def dataset_name(source: str) -> tuple[str, str, str]:
     return name, config, split
 
 
-def saved_rows(name: str) -> Any:
-    """The rows of one split that `save_to_disk` wrote into a folder; None where it is no such folder.
+def saved_splits(name: str) -> dict[str, Any] | None:
+    """{split: rows} that `save_to_disk` wrote into a folder; None where it is no such folder.
 
-    >>> saved_rows("uoft-cs/cifar100") is None
+    Rows that were saved alone are called "train", as the library calls them elsewhere, unless they know their split.
+
+    >>> saved_splits("uoft-cs/cifar100") is None
     True
     """
-    if not Path(name, "state.json").is_file():
+    alone, together = (Path(name, file).is_file() for file in ("state.json", "dataset_dict.json"))
+    if not alone and not together:
         return None
     from datasets import load_from_disk
 
-    return load_from_disk(name)
+    saved = load_from_disk(name)
+    return dict(saved) if together else {str(saved.split or "train"): saved}
+
+
+def require_split(source: str, split: str, splits: dict[str, Any]) -> str:
+    """The split that was asked for; by default "train", or the only one.
+
+    >>> require_split("hf:a", "", {"test": [1]})
+    'test'
+    """
+    split = split or ("train" if len(splits) > 1 else next(iter(splits), "train"))
+    if split not in splits:
+        raise UserError(f"{source}: no split {split}; there are {', '.join(splits)}")
+    return split

@@ -19,11 +19,11 @@ from torch import Tensor
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.builtin import BUILTIN
 from horosphere.data.classes import ClassTree
-from horosphere.data.hub import dataset_name, saved_rows
+from horosphere.data.hub import dataset_name, require_split, saved_splits
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import package_folder, require
 from horosphere.files import digest
-from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, opened, printable, read_npz
+from horosphere.foreign import EXTENSIONS, Unreadable, is_text, open_picture, opened, printable, read_bytes, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,7 +41,9 @@ TORCHVISION: dict[str, tuple[str, object, object]] = {
 }
 # who removed it would have another set, and a training could not go on with that
 INSTEAD = "put a readable one in its place, under the same name"
-KNOWN_BY = 1 << 28  # bytes of pixels that pictures in memory are known by, at most
+KNOWN_BY = 1 << 28  # bytes that pictures are known by, about at most: pixels in memory, bytes in rows
+PROBED = 64  # pictures whose size says how large the others are
+PICTURE = 1 << 30  # bytes of a file, at most
 RESIDENT = 8 * 10**9  # bytes of pixels that may live on the accelerator whole
 
 Later = Callable[[], Tensor]  # waits for pictures that are being read
@@ -66,7 +68,10 @@ class Pictures(Protocol):
         ...
 
     def identity(self) -> str:
-        """What all of them are known by without much reading: pixels in memory, names of files."""
+        """What all of them are known by without much reading: pixels in memory, bytes in rows, names of files.
+
+        Of more than KNOWN_BY bytes it is every so manieth picture.
+        """
         ...
 
 
@@ -115,9 +120,19 @@ class LazyPictures:
     tensor([255,   0,   0], dtype=torch.uint8)
     """
 
-    def __init__(self, count: int, read: Callable[[int], Image], name: Callable[[int], str]):
+    def __init__(
+        self,
+        count: int,
+        read: Callable[[int], Image],
+        name: Callable[[int], str],
+        raw: Callable[[int], bytes] | None = None,
+    ):
+        """raw: a picture as it is stored. Without it pictures are known by their names.
+
+        So it is with files: a broken one can be replaced under its name, and a training goes on.
+        """
         require("pillow")
-        self.count, self.read, self.name = count, read, name
+        self.count, self.read, self.name, self.raw = count, read, name, raw
 
     def __len__(self) -> int:
         return self.count
@@ -137,7 +152,19 @@ class LazyPictures:
         return digest(*self.threads.map(lambda number: digest(*self._content(number)), numbers.tolist()))
 
     def identity(self) -> str:
-        return digest("\n".join(map(self.name, range(self.count))))
+        if self.raw is None:
+            return digest("\n".join(map(self.name, range(self.count))))
+        probed = range(min(PROBED, self.count))
+        expected = self.count * sum(len(self._stored(i)) for i in probed) / max(1, len(probed))
+        chosen = range(0, self.count, max(1, math.ceil(expected / KNOWN_BY)))
+        return digest(str(self.count), *self.threads.map(lambda number: digest(self._stored(number)), chosen))
+
+    def _stored(self, number: int) -> bytes:
+        assert self.raw is not None
+        try:
+            return self.raw(number)
+        except (Unreadable, OSError) as error:
+            raise UserError(f"{self.name(number)}: no readable picture ({one_line(error)}); {INSTEAD}") from error
 
     def _content(self, number: int) -> tuple[str, bytes]:
         picture = self._picture(number)
@@ -580,13 +607,11 @@ def _hugging_face(source: str) -> _Found:
     from datasets import ClassLabel, Image, load_dataset
 
     try:
-        rows = saved_rows(name)
-        splits = load_dataset(name, config or None) if rows is None else {"train": rows}
+        saved = saved_splits(name)
+        splits = load_dataset(name, config or None) if saved is None else saved
     except Exception as error:  # the library raises whatever it runs into: names, connections, files
         raise UserError(f"{source}: cannot be read ({one_line(error)}). Check the name and the connection.") from error
-    split = split or "train"
-    if split not in splits:
-        raise UserError(f"{source}: no split {split}; there are {', '.join(splits)}")
+    split = require_split(source, split, splits)
     features = splits[split].features
     images = [key for key, kind in features.items() if isinstance(kind, Image)]
     labels = [key for key, kind in features.items() if isinstance(kind, ClassLabel)]
@@ -607,7 +632,12 @@ def _hugging_face(source: str) -> _Found:
             picture = rows[number][images[0]]
             return open_picture(picture["path"] if picture["bytes"] is None else picture["bytes"])
 
-        return ImageSet(LazyPictures(len(rows), read, lambda i: f"{source}, row {i}"), np.arange(len(rows)), numbers)
+        def raw(number: int) -> bytes:
+            picture = rows[number][images[0]]
+            return read_bytes(picture["path"], PICTURE) if picture["bytes"] is None else bytes(picture["bytes"])
+
+        pictures = LazyPictures(len(rows), read, lambda i: f"{source}, row {i}", raw)
+        return ImageSet(pictures, np.arange(len(rows)), numbers)
 
     held = next((key for key in VALID if key in splits and key != split), None)
     return _Found(part(splits[split]), None if held is None else part(splits[held]), names)

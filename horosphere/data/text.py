@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from horosphere.cache import file_digests
-from horosphere.data.hub import dataset_name, saved_rows
+from horosphere.data.hub import dataset_name, require_split, saved_splits
 from horosphere.errors import UserError, one_line
 from horosphere.foreign import Unreadable, is_text, lines_of, opened, parse_json, read_bytes, shown
 
-PLAIN = (".txt", ".md")  # documents separated by a form feed
+PLAIN = (".txt", ".md", "")  # documents separated by a form feed; a file without an extension is text
 KINDS = (*PLAIN, ".jsonl")  # each also with .gz
 LONGEST = 4 << 20  # characters; a longer document in a plain file is cut, so that a huge file needs little memory
 BLOCK = 1 << 20  # bytes read at a time
@@ -43,7 +43,7 @@ def documents(source: str, field: str = "text") -> Iterator[str]:
     - "topics": the first nine tenths of the topics of Python's help; "topics-held-out": the last tenth.
     - "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset, streamed.
     - a file or folder of .txt and .md (documents separated by a form feed) and .jsonl (one object a line, the text in
-      `field`), each also .gz.
+      `field`), each also .gz. A file without an extension is a .txt; in a folder, if it begins like a text.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,19 +119,31 @@ def _files(source: str) -> list[Path]:
             f"{source}: no such file or folder. "
             'Check the path; a dataset of Hugging Face is "hf:NAME", Python\'s documentation "python".'
         )
-    known = f"{' '.join(KINDS)}, each also with .gz"
+    known = f"{' '.join(filter(None, KINDS))}, each also with .gz"
     if not path.is_dir():
         if _kind(path) not in KINDS:
-            raise UserError(f"{source}: unknown extension {_kind(path) or '(none)'}. Known are {known}.")
+            raise UserError(f"{source}: unknown extension {_kind(path)}. Known are {known}.")
         return [path]
     files = [
         file
         for file in path.rglob("*")
         if _kind(file) in KINDS and file.is_file() and "/." not in f"/{_name(file, source)}"
+        if _kind(file) or _begins_like_text(file)
     ]
     if not files:
         raise UserError(f"{source}: a folder without text files ({known}). Put some there, or name another.")
     return sorted(files, key=lambda file: _name(file, source))
+
+
+def _begins_like_text(file: Path) -> bool:
+    """Of a file without an extension in a folder: a program may lie beside texts."""
+    try:
+        with opened(file) as stream:
+            start = stream.read(1024)
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except (Unreadable, UnicodeDecodeError):
+        return False
+    return b"\0" not in start
 
 
 def _documents_in(path: Path, field: str) -> Iterator[str]:
@@ -204,7 +216,8 @@ def _text_of(row: Any, field: str, where: str) -> str:
 
 
 def _kind(path: Path) -> str:
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    packed = path.suffix.lower() == ".gz"
+    return Path(path.stem).suffix.lower() or ".gz" if packed else path.suffix.lower()
 
 
 def _name(file: Path, source: str) -> str:
@@ -219,9 +232,11 @@ def _hugging_face(source: str, field: str) -> Iterator[str]:
     from datasets import load_dataset
 
     try:
-        rows = saved_rows(name)
-        if rows is None:
+        splits = saved_splits(name)
+        if splits is None:
             rows = load_dataset(name, config or None, split=split or "train", streaming=True)
+        else:
+            rows = splits[require_split(source, split, splits)]
         for number, row in enumerate(rows, 1):
             yield _text_of(row, field, f"{source} row {number}")
     except UserError:

@@ -17,6 +17,7 @@ from horosphere.models.himapper import Hierarchy, HiMapper
 from horosphere.nn.clustering import ClusterMixer
 
 ANSWERS = 5  # that are told
+EVEN = 0.95  # of the centres: a head that spreads over more clusters nothing; untrained ones do over 0.91 to 0.99
 MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # most steps; error allowed, as a share of the distance to the farthest point
 
 # -- HCFormer ---------------------------------------------------------------------------------------------------------
@@ -46,9 +47,23 @@ class ClusterMap:
 
     @property
     def spread(self) -> np.ndarray:
-        """How many centres a place spreads over: exp of the entropy of its shares, mean over places.   -> (heads,)"""
-        logs = np.log(self.shares, out=np.zeros_like(self.shares), where=self.shares > 0)
-        return np.exp(-(self.shares * logs).sum(1)).mean((1, 2))
+        """How many centres a place spreads over, mean over places.   -> (heads,)"""
+        return spread_of(self.shares)
+
+    @property
+    def even(self) -> bool:
+        """Whether no head clusters anything: all spread over nearly all centres."""
+        return bool((self.spread > EVEN * self.centres).all())
+
+
+def spread_of(shares: np.ndarray) -> np.ndarray:
+    """exp of the entropy of shares of centres, mean over places.   (heads, centres, rows, columns) -> (heads,)
+
+    >>> spread_of(np.full((1, 4, 2, 2), 0.25))
+    array([4.])
+    """
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.exp(-(shares * logs).sum(1)).mean((1, 2))
 
 
 def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:
@@ -212,6 +227,13 @@ class Explanation:
     def rows(self) -> list[list[str]]:
         """The answer as a table: class, probability."""
         return [[name, f"{100 * share:.1f} %"] for name, share in self.answers]
+
+    def remarks(self) -> list[list[str]]:
+        """What the pictures cannot show: levels at which every place belongs to all centres alike."""
+        even = [f"stage {level.stage} {level.level}" for level in self.clusters if level.even]
+        return [["even", f"{', '.join(even)}: every place belongs to all centres alike, nothing is clustered"]][
+            : len(even)
+        ]
 
 
 def explain(network: nn.Module, x: Tensor, picture: np.ndarray, classes: Sequence[str] = ()) -> Explanation:

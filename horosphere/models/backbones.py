@@ -245,6 +245,8 @@ def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_
     import timm
 
     architecture = model.partition(".")[0]  # what follows the dot names weights
+    if own := architecture.startswith(HCFORMER):
+        import horosphere.models.timm_models  # noqa: F401  registers
     if not timm.is_model(architecture):
         raise _unknown("timm", architecture, timm.list_models())
     if pretrained and not timm.models.is_model_pretrained(model):
@@ -255,7 +257,7 @@ def _create_timm(name: str, model: str, num_classes: int, pretrained: bool, any_
         {"strict_img_size": False},
         {"dynamic_img_size": True, "dynamic_img_pad": True},
     )
-    for option in options if any_size else ():  # Swin's, plain ones'
+    for option in options if any_size and not own else ():  # Swin's, plain ones'; ours take any size
         try:
             return timm.create_model(model, pretrained=pretrained, num_classes=num_classes, **option)
         except TypeError:  # the option of another family: this one has no such argument

@@ -204,9 +204,8 @@ def vgg11(shape: Shape, config: DenseTopConfig) -> nn.Module:
 def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
     """Network in network: each convolution is followed by two of 1 x 1; a map of each class is averaged (Lin+ 2014).
 
-    There are no dense layers. Logits are the coordinates of the averaged point, `lower`ed. The last three biases begin
-    at 1, as AlexNet's do before a relu: of ten maps of a class each that are 0 everywhere, and have no gradient, half
-    would begin so.
+    There are no dense layers. Logits are the coordinates of the averaged point, `lower`ed. The last biases begin at 1,
+    as AlexNet's do before a relu: a class whose map is 0 everywhere has no gradient, and half of them would begin so.
 
     >>> import torch
     >>> nin(Shape(1, 10, 96), DenseTopConfig(breadth=0.1, geometry="poincare"))(torch.zeros(2, 1, 96, 96)).shape
@@ -228,8 +227,8 @@ def nin(shape: Shape, config: DenseTopConfig) -> nn.Module:
         GlobalAvgPool2d(m),
     ]
     network = begun(ConvNet(m, features, [Lower(m)]), config.init)
-    for layer in [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)][-3:]:
-        nn.init.ones_(cast(Tensor, layer.bias))
+    last = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)][-1]
+    nn.init.ones_(cast(Tensor, last.bias))
     return network
 
 

@@ -19,6 +19,9 @@ from horosphere.errors import UserError
 from horosphere.nn.clustering import Assignments, ClusterMixer, ClusterSizes, ImageNorm, side
 from horosphere.settings import Amount, Curvature, Decay, Extent, Few, Size, check
 
+# sizes of a picture decide how a map is cut into windows
+UNTRACEABLE = "it reads the sizes of its inputs, which cannot be followed there; use torch.export or torch.compile"
+
 
 @dataclass(frozen=True)
 class HCFormerConfig:
@@ -207,6 +210,7 @@ class HCFormer(nn.Module):
         super().__init__()
         self.config = config
         self.num_classes, self.num_features = config.num_classes, config.dims[-1]
+        self.head_hidden_size = self.num_features  # timm's name for the width in front of the classifier
         self.gradient_checkpointing = False
         before = (config.in_channels, *config.dims)
         self.downs = nn.ModuleList(
@@ -278,7 +282,13 @@ class HCFormer(nn.Module):
             return [None] * total
         return [torch.full((), self.config.drop_path * i / max(1, total - 1), device=like.device) for i in range(total)]
 
+    def __prepare_scriptable__(self) -> Any:
+        """What torch.jit.script asks first."""
+        raise UserError(f"HCFormer as TorchScript: {UNTRACEABLE}")
+
     def _channels_last(self, images: Tensor) -> Tensor:
+        if isinstance(images, torch.fx.Proxy):
+            raise UserError(f"HCFormer in a graph of torch.fx: {UNTRACEABLE}")
         if images.dim() != 4 or images.shape[1] != self.config.in_channels:
             raise UserError(
                 f"images of shape {tuple(images.shape)}: "
@@ -353,7 +363,7 @@ class HCFormer(nn.Module):
         """A new last layer for this many classes; 0: none."""
         self.num_classes = num_classes
         like = self.downs[0].weight
-        self.head = self._head().to(like.device, like.dtype)  # type: ignore[arg-type]
+        self.head = self._head().to(like.device, like.dtype).train(self.training)  # type: ignore[arg-type]
         self.head.apply(self._start)
 
     def no_weight_decay(self) -> set[str]:

@@ -5,8 +5,11 @@
 10
 """
 
+from contextlib import nullcontext
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 
@@ -25,20 +28,31 @@ class TimmHCFormer(HCFormer):
         num_classes: int = 1000,
         in_chans: int = 3,
         img_size: int | None = None,
+        drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         global_pool: str = "avg",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
         **settings: Any,
     ):
         if img_size is not None:
             settings["image_size"] = img_size
-        super().__init__(
-            hcformer_config(name, num_classes=num_classes, in_channels=in_chans, drop_path=drop_path_rate, **settings)
+        if not 0 <= drop_rate < 1:
+            raise UserError(f"drop_rate={drop_rate}: give a share from 0 to below 1")
+        config = hcformer_config(
+            name, num_classes=num_classes, in_channels=in_chans, drop_path=drop_path_rate, **settings
         )
-        self.global_pool = _pool(global_pool)
+        with nullcontext() if device is None else torch.device(device):
+            super().__init__(config)
+        self.to(dtype=dtype)
+        self.global_pool, self.drop_rate = _pool(global_pool), drop_rate
 
     def forward_head(self, x: Any, pre_logits: bool = False) -> Any:
-        """(B, C, h, w) -> (B, num_classes); without pooling the map itself, (B, C, h, w)"""
-        return super().forward_head(x, pre_logits) if self.global_pool else x
+        """Mean, dropout, linear.   (B, C, h, w) -> (B, num_classes); without pooling the map itself, (B, C, h, w)"""
+        if not self.global_pool:
+            return x
+        x = F.dropout(super().forward_head(x, pre_logits=True), self.drop_rate, self.training)
+        return x if pre_logits else self.head(x)
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         if global_pool is not None:

@@ -120,7 +120,7 @@ def _same(a: Manifold, b: Manifold) -> bool:
         return a.dims == b.dims and all(_same(m, n) for m, n in pairs)
     if a is b or type(a) is not type(b):
         return a is b
-    return not any(True for m in (a, b) for _ in m.parameters()) and a.c == b.c
+    return not any(True for m in (a, b) for _ in m.parameters()) and float(a.c) == float(b.c)
 
 
 def _told(manifold: Manifold) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEGIBLE = 0.6  # disk radius of the median point where the geometry sets no scale of its own
+FILLED = 0.9  # largest radius of the median point: beyond it, all would lie at the rim
+PLANAR = 0.9  # share of squared length in two axes from which a projection on them shows what there is
+LINKED = 2_000  # directions that are clustered at once: their distances are a matrix
 VECTOR_LIMIT = 5_000  # more points or edges than this are one image inside a vector file
 PROMINENT = 8  # this many labels are set larger
 SIDES = (
@@ -55,8 +58,9 @@ def geodesic_arc(a: np.ndarray, b: np.ndarray, points: int = 32) -> np.ndarray:
 def layout(points: Tensor, manifold: Manifold) -> tuple[np.ndarray, str]:
     """Positions in the unit disk, and what they keep of the original.   (N, d) -> (N, 2), note
 
-    The radius is tanh(√c·dist0/2). The direction is the one seen from the origin; beyond two dimensions, its projection
-    on the two principal axes.
+    The radius is tanh(√c·dist0/2); where most would lie at the rim, with a smaller c. The direction is the one seen
+    from the origin. Beyond two dimensions it is its projection on the two principal axes if these hold nearly all;
+    else directions are put in a row, like beside like, which goes once around the disk.
     """
     with torch.no_grad():
         tangent = manifold.lower(points.double()).cpu().numpy()
@@ -64,25 +68,100 @@ def layout(points: Tensor, manifold: Manifold) -> tuple[np.ndarray, str]:
         raise UserError(f"{lost} of {len(tangent)} points are not finite: train again with a smaller learning rate")
     distance, dim = np.linalg.norm(tangent, axis=-1), tangent.shape[-1]
 
-    if dim > 2:
-        _, lengths, axes = np.linalg.svd(tangent, full_matrices=False)
-        plane, power = tangent @ axes[:2].T, lengths**2
-        share = power[:2].sum() / power.sum() if power.any() else 1.0
-        angle = f"angle projected from {dim} dimensions ({100 * share:.0f} % of squared length)"
-    else:
-        plane, angle = tangent, "angle exact"
+    plane, angle = (tangent, "angle exact") if dim <= 2 else _plane(tangent)
     plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[-1])))  # one dimension, or one point
     length = np.linalg.norm(plane, axis=-1, keepdims=True)
     direction = np.divide(
         plane, length, out=np.tile([1.0, 0.0], (len(plane), 1)), where=length > 0
     )  # a point seen end-on keeps its radius
 
-    if c := _curvature(manifold):
+    middle, c = float(np.median(distance)), _curvature(manifold)
+    if c and np.tanh(np.sqrt(c) * middle / 2) <= FILLED:
         radius, kept = np.tanh(np.sqrt(c) * distance / 2), "radius exact"
+    elif c:
+        flatter = (2 * np.arctanh(FILLED) / middle) ** 2
+        radius, kept = np.tanh(np.sqrt(flatter) * distance / 2), f"curvature -{c:.2g} drawn as -{flatter:.2g} to fit"
     else:
-        scale = float(np.median(distance)) / np.arctanh(LEGIBLE) or 1.0
+        scale = middle / np.arctanh(LEGIBLE) or 1.0
         radius, kept = np.tanh(distance / scale), f"radius tanh(distance / {scale:.3g}) to fit"
-    return radius[:, None] * direction, "exact" if c and dim <= 2 else f"{kept}, {angle}"
+    return radius[:, None] * direction, "exact" if kept == "radius exact" and dim <= 2 else f"{kept}, {angle}"
+
+
+def _plane(tangent: np.ndarray) -> tuple[np.ndarray, str]:
+    """Directions in two dimensions, and what they are.   (N, d) -> (N, 2), note"""
+    count, dim = tangent.shape
+    _, lengths, axes = np.linalg.svd(tangent, full_matrices=False)
+    power = lengths**2
+    share = power[:2].sum() / power.sum() if power.any() else 1.0
+    if share >= PLANAR:
+        projected = f"angle projected from {dim} dimensions ({100 * share:.0f} % of squared length)"
+        return tangent @ axes[:2].T, projected
+    length = np.linalg.norm(tangent, axis=-1, keepdims=True)
+    directions = np.divide(tangent, length, out=np.zeros_like(tangent), where=length > 0)
+    order = in_a_row(directions)
+    row = directions[order]
+    gap = np.arccos(np.clip((row * np.roll(row, -1, 0)).sum(-1), -1, 1))
+    gap += gap.mean()  # half as wide as they are, half even: those that are all but the same stay apart
+    angle = np.empty(count)
+    angle[order] = 2 * np.pi * (np.cumsum(gap) - gap) / gap.sum()
+    return np.stack([np.cos(angle), np.sin(angle)], -1), f"angle: {dim} dimensions in a row, like beside like"
+
+
+def in_a_row(directions: np.ndarray) -> np.ndarray:
+    """An order in which directions that are alike lie beside each other.   (N, d) -> (N,)
+
+    The leaves of an average-linkage clustering by angle. More than LINKED are cut in two first, again and again, along
+    their principal axis.
+
+    >>> in_a_row(np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]]))  # the second lies apart
+    array([1, 0, 2], dtype=int32)
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    if len(directions) < 3:
+        return np.arange(len(directions))
+    if len(directions) <= LINKED:
+        cosines = directions @ directions.T
+        return leaves_list(linkage(np.arccos(np.clip(cosines[np.triu_indices(len(directions), 1)], -1, 1)), "average"))
+    centred = directions - directions.mean(0)
+    along = np.argsort(centred @ np.linalg.svd(centred, full_matrices=False)[2][0], kind="stable")
+    halves = np.array_split(along, 2)
+    return np.concatenate([half[in_a_row(directions[half])] for half in halves])
+
+
+def branch_of(edges: np.ndarray, depth: np.ndarray, labels: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The branch of each node, and how many nodes are below it, itself included.   (E, 2), (N,) -> names, (N,)
+
+    Branches begin at the roots. One that holds more than half of all nodes is replaced by its children, so that colours
+    tell something; what lies above all branches has none ("").  A node with several parents belongs to the first.
+
+    >>> edges, depth = np.array([(1, 0), (2, 0), (3, 1), (4, 2)]), np.array([0, 1, 1, 2, 2])
+    >>> branch_of(edges, depth, list("abcde"))[0]
+    ['', 'b', 'c', 'b', 'c']
+    """
+    count = len(depth)
+    parent = np.full(count, -1)
+    children: list[list[int]] = [[] for _ in range(count)]
+    for a, b in edges.tolist():
+        low, high = (a, b) if depth[a] > depth[b] else (b, a)
+        if depth[low] > depth[high] and parent[low] < 0:
+            parent[low] = high
+            children[high].append(low)
+    size = np.ones(count, np.int64)
+    deepest_first = np.argsort(-depth, kind="stable")
+    for node in deepest_first:
+        if parent[node] >= 0:
+            size[parent[node]] += size[node]
+    tops = np.flatnonzero(parent < 0).tolist()
+    while tops and size[largest := max(tops, key=lambda node: size[node])] > count / 2 and children[largest]:
+        tops.remove(largest)
+        tops += children[largest]
+    branch = [""] * count
+    for node in tops:
+        branch[node] = labels[node]
+    for node in deepest_first[::-1]:
+        branch[node] = branch[node] or (branch[parent[node]] if parent[node] >= 0 else "")
+    return branch, size
 
 
 def draw_disk(
@@ -99,8 +178,10 @@ def draw_disk(
 ) -> Figure:
     """Draw (N, d) points and (E, 2) edges in the disk; save it where a path ending in .png, .svg or .pdf is given.
 
-    The colour shows `values` (numbers, or names of branches), else `depth`. Points shrink towards the rim, as lengths
-    do. Edges follow the geodesics of the disk; where the geometry has no curvature of its own, they are straight.
+    depth: of a hierarchy. The colour shows `values` (numbers, or names), else the branches of a hierarchy with labels,
+    else `depth`. Labels of the largest branches come first, so those of the top. Points shrink towards the rim, as
+    lengths do. Edges follow the geodesics of the disk; where the geometry has no curvature of its own, they are
+    straight.
     """
     position, note = layout(points, manifold)
     count = len(position)
@@ -112,6 +193,11 @@ def draw_disk(
         raise UserError(
             f"an edge names point {pairs.min() if pairs.min() < 0 else pairs.max()}: the {count} points count from 0"
         )
+
+    below_each = None
+    if depth is not None and labels is not None and len(pairs):
+        branch, below_each = branch_of(pairs, _array(depth), labels)
+        values = branch if values is None else values
 
     with style():
         from matplotlib.figure import Figure
@@ -167,7 +253,8 @@ def draw_disk(
             zorder=2,
         )
         if labels is not None:
-            _label(axes, position, labels, np.bincount(pairs.ravel(), minlength=count), max_labels)
+            prominence = (1 - (position**2).sum(-1)) * np.log2(2 + np.bincount(pairs.ravel(), minlength=count))
+            _label(axes, position, labels, prominence if below_each is None else below_each, max_labels)
     if path is not None:
         save(figure, path)
     return figure
@@ -216,9 +303,8 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
     values, height = _array(values), figure.get_figheight()
     if values.dtype.kind in "OUS":
         values = values.astype(str)
-        color = {
-            branch: to_rgba(c) for (branch, _), c in zip(Counter(values.tolist()).most_common(), BRANCHES, strict=False)
-        }
+        common = Counter(name for name in values.tolist() if name).most_common()
+        color = {branch: to_rgba(c) for (branch, _), c in zip(common, BRANCHES, strict=False)}
         colors = np.array([color.get(branch, to_rgba(QUIET)) for branch in values])
         key = [(_short(branch, 20), c) for branch, c in color.items()] + [("other", to_rgba(QUIET))] * (
             len(set(values)) > len(color)
@@ -244,8 +330,8 @@ def _colors(figure: Figure, values: Any, name: str) -> np.ndarray:
     dots = [Line2D([], [], linestyle="", marker="o", markersize=5.5, color=color) for _, color in key]
     one_line = sum(len(text) + 5 for text, _ in key) < 90
     legend = figure.legend(
-        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height), fontsize=9,
-        handletextpad=0.1, columnspacing=1.4, ncols=len(key) if one_line else 4,
+        dots, ["?"] * len(key), loc="center", bbox_to_anchor=(0.5, (CAPTION + KEY / 2) / height),
+        fontsize=9 if one_line else 8, handletextpad=0.1, columnspacing=1.4, ncols=len(key) if one_line else 4,
     )  # fmt: skip
     for text, (content, _) in zip(legend.get_texts(), key, strict=True):
         text.set(text=content, color=MUTED)  # only now: a legend hides entries whose label begins with an underscore
@@ -258,15 +344,14 @@ def _short(label: str, length: int = 24) -> str:
     return label if len(label) <= length else label[: length - 1].rstrip() + "…"
 
 
-def _label(axes: Axes, position: np.ndarray, labels: Sequence[str], degree: np.ndarray, max_labels: int) -> None:
-    """Name the central and well-connected points, the most prominent first.
+def _label(axes: Axes, position: np.ndarray, labels: Sequence[str], prominence: np.ndarray, max_labels: int) -> None:
+    """Name the most prominent points first.
 
     A name stands on that side of its point where it hides the fewest points, and never hides another name.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
-    prominence = (1 - (position**2).sum(-1)) * np.log2(2 + degree)
     ranked = np.argsort(-prominence, kind="stable")
     pixel = axes.transData.transform(position)
     reach = np.sqrt(_sizes(position)) / 2  # in typographic points

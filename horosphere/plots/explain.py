@@ -61,8 +61,9 @@ def _add(report: Report, explanation: Explanation, drawn: dict[str, tuple[Figure
         )
         report.text(
             "Soft shares of many centres all look grey. Where that is so, they are raised to a power before they are "
-            "blended; each picture says which. The number above a head says over how many centres a place spreads. It "
-            "is about the shares as they are."
+            "blended, at most to the eighth; each picture says which. The number above a head says over how many "
+            "centres a place spreads. It is about the shares as they are. A head that spreads over nearly all of them "
+            "clusters nothing: it stays grey."
         )
         for name in drawn:
             if name.startswith("clusters"):

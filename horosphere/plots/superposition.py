@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONG, WEAK = -5 / 9, 1 / 3  # the γ of the published figures
+LAWS = 3  # of frequencies, side by side where the runs fill none of those figures
 PUBLISHED_DENSITIES = (
     1,
     1.811,
@@ -33,7 +34,7 @@ PUBLISHED_DENSITIES = (
 def draw_figures(rows: Rows, folder: str | Path, new: bool = False) -> list[Path]:
     """Write every figure that the runs can fill, as PNG, and return their paths. Without figures there is no folder.
 
-    new: none of them may be there yet.
+    Runs that fill none of the paper's have their losses drawn. new: none of them may be there yet.
     """
     drawn: dict[Path, Figure] = {}
 
@@ -52,6 +53,8 @@ def draw_figures(rows: Rows, folder: str | Path, new: bool = False) -> list[Path
                     "" if readout == "dot" else readout,
                 )
         write(draw_readouts(here), "readouts", mark)
+    if not drawn:
+        write(draw_losses(rows), "losses")
     if drawn:
         Path(folder).mkdir(parents=True, exist_ok=True)
     for path in drawn:
@@ -226,6 +229,28 @@ def draw_readouts(rows: Rows) -> Figure | None:
                 _power_law(axes, setting, READOUTS.index(setting.readout), setting.readout)
             draw_widths(axes, chosen[gamma][0].widths)
             _finish_panel(axes, f"{chosen[gamma][0].law}, γ = {gamma:.2f}", "loss")
+    return figure
+
+
+def draw_losses(rows: Rows) -> Figure | None:
+    """Loss against width for whatever was trained: a panel a law of frequencies, a series a setting."""
+    panels_of: dict[tuple[str, int], list[Setting]] = {}
+    for setting in settings(rows):
+        panels_of.setdefault((setting.law, setting.n), []).append(setting)
+    if not panels_of:
+        return None
+    shown = list(panels_of.items())[:LAWS]
+    with style():
+        figure, panels = new_panels(4.4, len(shown))
+        for axes, ((law, n), same) in zip(panels, shown, strict=True):
+            several = len({setting.density for setting in same}) > 1
+            for i, setting in enumerate(same[: len(BRANCHES)]):
+                marks = [f"E = {setting.density:.3g}"] * several + ["b = 0"] * (setting.bias == "zero")
+                marks += [setting.readout] * (setting.readout != "dot")
+                _power_law(axes, setting, i, ", ".join([f"γ = {setting.gamma:.2f}", *marks]))
+            draw_widths(axes, np.concatenate([setting.widths for setting in same]))
+            left_out = max(0, len(same) - len(BRANCHES))
+            _finish_panel(axes, f"{law}, n = {n}" + f"; {left_out} settings not shown" * bool(left_out), "loss")
     return figure
 
 

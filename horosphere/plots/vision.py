@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.geometry import Lorentz
-from horosphere.measure.vision import ClusterMap, branches, mean_point, node_names, require_one_image
+from horosphere.measure.vision import EVEN, ClusterMap, branches, mean_point, node_names, require_one_image, spread_of
 from horosphere.models.himapper import Hierarchy
 from horosphere.plots.disk import draw_disk
 from horosphere.plots.style import BRANCHES, INK, MUTED, PAPER, QUIET, WIDTH, finish, style
@@ -29,7 +29,7 @@ GAP, LABEL, HEADING = (
 HEADS = 4  # of a row
 DECIDED, POWERS = (
     0.6,
-    (1, 2, 4, 8, 16, 32, 64),
+    (1, 2, 4, 8),
 )  # shares are raised to a power until the largest of a place is so large, in the mean
 TINT = 0.62  # share of a cluster's colour in a pixel; the rest is the picture, in grey
 HEAT, FULL = "YlOrRd", 6
@@ -91,17 +91,22 @@ def _oklab(rgb: np.ndarray) -> np.ndarray:
 def sharpen(shares: np.ndarray) -> tuple[np.ndarray, int]:
     """Shares to a power, over their sum; and the power.   (heads, centres, H, W) -> the same
 
-    The power is the first of POWERS with which most places look decided. Soft shares of many centres all blend to the
-    same grey. A power keeps their order, and makes the largest stand out.
+    The power is the first of POWERS with which most places look decided, else the last. Soft shares of many centres all
+    blend to the same grey. A power keeps their order, and makes the largest stand out. Heads with even shares stay as
+    they are: a power of them would show noise.
     """
+    even = spread_of(shares) > EVEN * shares.shape[1]
+    if even.all():
+        return shares, 1
+    soft = shares[~even]
     for power in POWERS:
-        sharp = (
-            shares / shares.max(1, keepdims=True)
-        ) ** power  # by the largest: the power of small numbers would be 0
+        sharp = (soft / soft.max(1, keepdims=True)) ** power  # by the largest: the power of small numbers would be 0
         sharp /= sharp.sum(1, keepdims=True)
         if sharp.max(1).mean() >= DECIDED:
             break
-    return sharp, power
+    out = shares.copy()
+    out[~even] = sharp
+    return out, power
 
 
 def blend(shares: np.ndarray, cell: tuple[float, float], picture: np.ndarray, scale: float) -> np.ndarray:
@@ -136,7 +141,7 @@ def draw_clusters(
             what, into = _what(level)
             canvas.heading(GAP, top, f"Stage {level.stage}: {what} into {into}")
             (sharp, power), spread = sharpen(level.shares), level.spread
-            canvas.remark(WIDTH - GAP, top, f"shares to the power {power}" if power > 1 else "shares as they are")
+            canvas.remark(WIDTH - GAP, top, _remark(level, power))
             top += HEADING
             key = canvas.panel(GAP, top + LABEL, size, tall, "centres, where they sit")
             _show(key, picture, level, scale)
@@ -169,14 +174,20 @@ def draw_coarse_to_fine(
                 axes.imshow(picture)
                 continue
             what, into = _what(level)
-            axes = canvas.panel(*place, size, tall, f"into {into}", above=f"Stage {level.stage}: {what}")
-            _show(
-                axes,
-                blend(sharpen(level.shares.mean(0, keepdims=True))[0][0], level.cell, picture, scale),
-                level,
-                scale,
-            )
+            shares, power = sharpen(level.shares.mean(0, keepdims=True))
+            label = _remark(level, power) if level.even else f"into {into}"
+            if power == 1 and not level.even and spread_of(shares)[0] > EVEN * level.centres:
+                label = "even in the mean of its heads"
+            axes = canvas.panel(*place, size, tall, label, above=f"Stage {level.stage}: {what}")
+            _show(axes, blend(shares[0], level.cell, picture, scale), level, scale)
     return finish(canvas.figure, path)
+
+
+def _remark(level: ClusterMap, power: int) -> str:
+    """What the heads of a level are drawn with."""
+    if level.even:
+        return "even: nothing is clustered"
+    return f"shares to the power {power}, even ones as they are" if power > 1 else "shares as they are"
 
 
 def _what(level: ClusterMap) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from horosphere.files import (
 )
 from horosphere.foreign import LARGE, open_tensors, parse_json, read_json
 from horosphere.progress import Update, progress
+from horosphere.runs import SWEEP
 from horosphere.stopping import stop_asked
 from horosphere.superposition.diagnostics import dead_fraction, overlaps, represented, welch
 from horosphere.superposition.frequencies import weights_of
@@ -43,7 +44,7 @@ from horosphere.superposition.results import RESULTS
 from horosphere.superposition.sampling import EVALUATION, Batches, Sampler, streams
 from horosphere.superposition.toy import PRODUCTS, Schedule, Toy, preactivation
 
-ABOUT, PARQUET, CHECKPOINT = "sweep.json", "results.parquet", "checkpoint.safetensors"
+ABOUT, PARQUET, CHECKPOINT = SWEEP, "results.parquet", "checkpoint.safetensors"
 EVALUATED = (128, 1024)  # fresh batches, and samples in each, that measure the loss of a trained run
 OUTPUTS_AT_ONCE = 2**24  # numbers in memory while it is measured
 INTERVALS = 100  # of a run; its training loss is the mean over the last of them

@@ -47,7 +47,7 @@ def test_a_sweep_leaves_a_table_and_says_how_loss_falls(run):
     )
     assert code == 0
     assert out.splitlines()[0].split() == ["setting", "α_m", "95", "%", "widest:", "loss", "φ½", "widths", "x", "seeds"]
-    assert len(out.splitlines()) == 1 + 8 + 2  # settings, how sure, where
+    assert len(out.splitlines()) == 1 + 8 + 3  # settings, how sure, where, what next
     with open("out/results.csv", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 2 * 2 * 2 * 2 * 2
 
@@ -163,12 +163,22 @@ def test_figures_need_runs_that_fill_one(run, refused):
     assert code == 0
     assert "figure-3.png" in out
     assert Path("pictures/figure-3.png").is_file()
-    assert run("sweep", *SMALL, "--out", "few")[0] == 0
+    code, out, _ = run("sweep", *SMALL, "--widths", "4", "--out", "few")
+    assert (code, out.splitlines()[-1]) == (0, "next: sweep two widths or more: one has no slope to draw")
     assert "fill none of figure-1" in refused("figures", "few", "--out", "none")
     assert not Path("none").exists()
     with open("few/results.csv", "a", encoding="utf-8") as file:
         file.write("60,4,pow")
-    assert "results.csv line 10: 3 cells for" in refused("figures", "few", "--out", "none")
+    assert "results.csv line 6: 3 cells for" in refused("figures", "few", "--out", "none")
+
+
+def test_a_small_sweep_is_drawn_and_says_what_comes_next(run):
+    code, out, _ = run("sweep", *SMALL, "--out", "out")
+    assert code == 0
+    runs, following = out.splitlines()[-2:]
+    assert runs.endswith("out/results.csv; pictures: losses.png")
+    assert following == "next: see out/losses.png; the paper's figures take --grid a, b or c"
+    assert run("figures", "out", "--out", "pictures")[:2] == (0, "picture  pictures/losses.png\n")
 
 
 def test_the_published_losses_are_the_default_of_a_fit(run):

@@ -72,6 +72,16 @@ def test_a_picture_is_explained(run):
     assert len(np.unique(picture)) > 50
 
 
+def test_what_a_network_does_not_see_of_a_picture_is_said(run):
+    Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save("wide.png")
+    code, out, _ = run("explain", "wide.png", "--model", "run", "--out", "wide")
+    assert code == 0
+    assert cells(out)["cropped"] == "the network sees the middle 40 x 40 of 60 x 40 pixels"
+    assert cells(out)["even"].endswith("nothing is clustered")  # all pixels are alike
+    Image.open("wide.png").resize((40, 40)).save("square.png")
+    assert "cropped" not in cells(run("explain", "square.png", "--model", "run", "--out", "square")[1])
+
+
 def test_a_run_is_judged_again_on_what_was_held_out_or_on_other_pictures(run):
     code, out, _ = run("eval", "run", "--device", "cpu")
     scores = Run.open("run").evaluations()[-1]

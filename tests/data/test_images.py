@@ -178,6 +178,18 @@ def test_a_dataset_of_hugging_face_is_read_by_its_columns(monkeypatch):
     assert "no name of a dataset" in refusal("hf:")
 
 
+def test_a_dataset_that_was_saved_to_disk(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets of Hugging Face")
+    images, labels = pixels(6)
+    features = datasets.Features({"img": datasets.Image(), "fine": datasets.ClassLabel(names=["a", "b", "c", "d"])})
+    rows = datasets.Dataset.from_dict({"img": [Image.fromarray(i) for i in images], "fine": labels.tolist()}, features)
+    datasets.DatasetDict(train=rows, test=rows.select(range(2))).save_to_disk(tmp_path / "both")
+    data = open_images(f"hf:{tmp_path / 'both'}")
+    assert (len(data.train), len(data.valid)) == (6, 2)
+    np.testing.assert_array_equal(stills(data.train).permute(0, 2, 3, 1), images)
+    assert "no split dev; there are train, test" in refusal(f"hf:{tmp_path / 'both'}::dev")
+
+
 def test_a_dataset_of_hugging_face_starts_no_program(monkeypatch, tmp_path):
     """Its library would hand PostScript to Ghostscript."""
     datasets = pytest.importorskip("datasets", reason="datasets of Hugging Face")

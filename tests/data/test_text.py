@@ -137,7 +137,6 @@ def test_a_folder_is_its_files_in_the_order_of_their_names(put, tmp_path):
         ("a.txt", " \n\f\t\n", "a.txt holds no text"),
         ("a.jsonl", '{"text": ""}', "a.jsonl holds no text"),
         ("a.pdf", "x", "a.pdf: unknown extension .pdf. Known are .txt .md .jsonl,"),
-        ("a", "x", "a: unknown extension (none)."),
     ],
 )
 @pytest.mark.parametrize("block", [2, 1 << 20])
@@ -273,6 +272,30 @@ def test_a_dataset_in_a_folder_is_known_by_its_content(tmp_path, monkeypatch, kn
     (tmp_path / "two").rename(tmp_path / "one")
     assert known(f"hf:{tmp_path / 'three'}") == first
     assert known(f"hf:{tmp_path / 'one'}") == second
+
+
+def test_splits_that_were_saved_to_disk_together(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    parts = {name: datasets.Dataset.from_dict({"text": [f"{name} text"]}) for name in ("train", "test")}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "both")
+    parts["test"].save_to_disk(tmp_path / "alone")
+    assert list(documents(f"hf:{tmp_path / 'both'}")) == ["train text"]
+    assert list(documents(f"hf:{tmp_path / 'both'}::test")) == ["test text"]
+    assert list(documents(f"hf:{tmp_path / 'alone'}")) == ["test text"]
+    for name, there in (("both", "train, test"), ("alone", "train")):
+        assert refusal(f"hf:{tmp_path / name}::dev").endswith(f"no split dev; there are {there}")
+
+
+def test_a_file_without_an_extension_is_text(tmp_path):
+    (tmp_path / "README").write_text("one\ftwo")
+    (tmp_path / "program").write_bytes(b"\x7fELF\0\1")
+    (tmp_path / "picture").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "b.txt").write_text("three")
+    (tmp_path / "cut").write_text("a" * 1023 + "é")  # a character on both sides of what is looked at
+    assert list(documents(str(tmp_path / "README"))) == ["one", "two"]
+    assert list(documents(str(tmp_path))) == ["one", "two", "three", "a" * 1023 + "é"]
+    assert "no UTF-8 text at byte 0" in refusal(str(tmp_path / "picture"))
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path, known):

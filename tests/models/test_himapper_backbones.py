@@ -193,3 +193,16 @@ def test_weights_out_of_reach_are_a_user_error(monkeypatch):
     with pytest.raises(UserError, match="no route to host") as error:
         HiMapper("torchvision:resnet18", 5, pretrained=True)
     assert "\n" not in str(error.value)
+
+
+def test_hcformer_by_its_name_in_timm():
+    pytest.importorskip("timm", reason="needs timm")
+    model = create_backbone("timm:hcformer_nano_32", num_classes=7, any_size=True)
+    assert model(torch.rand(1, 3, 40, 40)).shape == (1, 7)
+    backbone, _ = adapt(model)
+    assert (backbone.width, [level.shape[1] for level in backbone.pyramid(torch.rand(1, 3, 32, 32))]) == (
+        224,
+        [32, 64, 196, 224],
+    )
+    with pytest.raises(UserError, match="did you mean timm:hcformer_nano"):
+        create_backbone("timm:hcformer_nanno", num_classes=7)

@@ -104,3 +104,29 @@ def test_layer_groups_run_from_stem_to_head():
     groups = group_parameters(model(), model().group_matcher(), reverse=True)
     assert groups["downs.0.weight"] == 0
     assert groups["stages.0.0.mixer.fc.weight"] < groups["stages.3.0.mixer.fc.weight"] <= groups["head.weight"]
+
+
+def test_dropout_in_front_of_the_classifier():
+    m, x = model(drop_rate=0.5), torch.randn(2, 16, 2, 2)
+    assert_close(m.forward_head(x), m.head(x.mean((2, 3))))  # not in eval mode
+    dropped = m.train().forward_head(x, pre_logits=True)
+    kept = dropped != 0
+    assert 0 < kept.sum() < kept.numel()
+    assert_close(dropped[kept], 2 * x.mean((2, 3))[kept])
+    with pytest.raises(UserError, match=r"drop_rate=1.5: give a share from 0 to below 1"):
+        model(drop_rate=1.5)
+
+
+def test_what_timms_tests_and_its_training_ask_for():
+    m = model(device="meta", dtype=torch.float64)
+    assert {(p.device.type, p.dtype) for p in m.parameters()} == {("meta", torch.float64)}
+    assert m.head_hidden_size == m.forward_head(torch.zeros(1, 16, 2, 2), pre_logits=True).shape[1]
+    m.reset_classifier(3)
+    assert not m.head.training  # as the rest
+
+
+@pytest.mark.parametrize("cannot", [torch.jit.script, torch.fx.symbolic_trace])
+def test_tracers_that_cannot_follow_are_refused_in_one_line(cannot):
+    with pytest.raises(UserError, match=r"reads the sizes of its inputs.*use torch.export or torch.compile") as refused:
+        cannot(model())
+    assert "\n" not in str(refused.value)

@@ -11,6 +11,7 @@ from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.plots import draw_disk, geodesic_arc, layout
+from horosphere.plots.disk import branch_of, in_a_row
 from horosphere.plots.style import BRANCHES, QUIET
 from tests.plots.reading import colour, order_of
 
@@ -86,14 +87,90 @@ def test_two_dimensions_are_exact(c):
     np.testing.assert_allclose(disk_distance(p, q) / np.sqrt(c), m.dist(x, y).numpy(), rtol=1e-9)
 
 
-def test_ten_dimensions_keep_the_radius():
+@pytest.mark.parametrize("dim", [2, 10])
+@pytest.mark.parametrize(("size", "drawn"), [(0.3, 2.0), (3.0, None)])
+def test_the_radius_is_exact_for_the_curvature_that_the_note_names(dim, size, drawn):
+    """The own one, unless half of the points would lie in the outermost tenth of the disk: then half lies within it."""
     m = Lorentz(c=2.0)
-    x = m.lift(torch.randn(60, 10))
+    x = m.lift(size * torch.randn(61, dim, dtype=torch.float64))
     position, note = layout(x, m)
-    np.testing.assert_allclose(
-        2 * np.arctanh(np.linalg.norm(position, axis=-1)) / np.sqrt(2), m.dist0(x).numpy(), rtol=1e-4
-    )
-    assert note.startswith("radius exact, angle projected from 10 dimensions (")
+    radius, distance = np.linalg.norm(position, axis=-1), m.dist0(x).numpy()
+    if drawn is None:
+        assert np.median(radius) == pytest.approx(0.9)
+        drawn = (2 * np.arctanh(0.9) / np.median(distance)) ** 2
+        assert note.startswith(f"curvature -2 drawn as -{drawn:.2g} to fit, angle")
+    else:
+        assert note == "exact" if dim == 2 else note.startswith("radius exact, angle: 10 dimensions in a row")
+    np.testing.assert_allclose(2 * np.arctanh(radius) / np.sqrt(drawn), distance, rtol=1e-4)
+
+
+def grown_tree(dim):
+    """84 leaves of 28 twigs of 7 branches of a root; twigs and leaves lie around what they grow from.
+
+    -> points (120, dim), (child, parent) edges, depth
+    """
+    points, edges, depth, level = [torch.zeros(dim, dtype=torch.float64)], [], [0], [0]
+    for count, reach in ((7, 2.0), (4, 0.5), (3, 0.1)):
+        grown = []
+        for parent in level:
+            for _ in range(count):
+                grown.append(len(points))
+                edges.append((len(points), parent))
+                depth.append(depth[parent] + 1)
+                points.append(1.3 * points[parent] + reach * torch.randn(dim, dtype=torch.float64))
+        level = grown
+    return torch.stack(points), np.array(edges), np.array(depth)
+
+
+def test_siblings_stay_neighbours_beyond_two_dimensions():
+    """Whether the nearest leaf of a leaf is its sibling; a projection on two axes keeps less."""
+    m = Lorentz(c=0.2)
+    tangent, edges, depth = grown_tree(6)
+    leaves = np.flatnonzero(depth == 3)
+    parent = dict(edges.tolist())
+
+    def kept(position):
+        to = np.linalg.norm(position[leaves][:, None] - position[leaves], axis=-1)
+        nearest = leaves[np.argsort(to, 1)[:, 1]]
+        return np.mean([parent[a] == parent[b] for a, b in zip(leaves, nearest, strict=True)])
+
+    axes = np.linalg.svd(tangent.numpy(), full_matrices=False)[2][:2]
+    assert kept(layout(m.lift(tangent), m)[0]) > 0.95 > 0.9 > kept(tangent.numpy() @ axes.T)
+
+
+def test_too_many_directions_for_one_clustering_are_cut_along_their_axis(monkeypatch):
+    angle = torch.linspace(0, 3, 200, dtype=torch.float64)[torch.randperm(200)].numpy()
+    directions = np.stack([np.cos(angle), np.sin(angle), 0 * angle], -1)
+    whole = in_a_row(directions)
+    monkeypatch.setattr("horosphere.plots.disk.LINKED", 30)
+    for order in (whole, in_a_row(directions)):
+        assert sorted(order) == list(range(200))
+        assert np.median(np.abs(np.diff(angle[order]))) < 0.02  # neighbours lie 0.015 apart
+
+
+def test_a_hierarchy_has_a_colour_a_branch_and_its_top_is_named_first():
+    m = Lorentz(c=0.2)
+    tangent, edges, depth = grown_tree(2)
+    below_one = np.concatenate([edges, [(120, 0)]])[:, ::-1]  # either way round: depth says which is the parent
+    below_one[below_one == 0], depth = 0, np.append(depth, 1)
+    x, labels = m.lift(torch.cat([tangent, tangent[:1] + 0.1])), [f"n{i}" for i in range(121)]
+    figure = draw_disk(x, m, below_one, labels, depth=depth, max_labels=8)
+    told = key_of(figure)
+    assert list(told) == [*(f"n{i}" for i in range(1, 8)), "n120", "other"]
+    colours, _ = points_of(figure, layout(x, m)[0])
+    assert [colours[i] for i in range(8)] == [told["other"], *(told[f"n{i}"] for i in range(1, 8))]
+    assert all(colours[child] == colours[parent] for parent, child in below_one.tolist() if parent)
+    named = [t.get_text() for t in figure.axes[0].texts]
+    assert named[0] == "n0"
+    assert set(named) <= {f"n{i}" for i in range(8)} | {f"n{i}" for i in range(8, 36)}  # no leaf before them
+
+
+def test_a_branch_of_nearly_all_is_parted_further():
+    """a - b - (c, d, e): nearly all lies below a and below b."""
+    edges = np.array([(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4)])
+    branch, below = branch_of(edges, np.array([0, 1, 2, 2, 2, 3, 3, 3]), list("abcdefgh"))
+    assert branch == ["", "", "c", "d", "e", "c", "d", "e"]
+    assert below.tolist() == [8, 7, 2, 2, 2, 1, 1, 1]
 
 
 def test_a_plane_in_ten_dimensions_is_found_whole():

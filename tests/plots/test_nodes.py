@@ -65,7 +65,7 @@ def test_each_embedding_is_shown_by_its_own_picture(page, album):
         edges = next(c for c in figure.axes[0].collections if not len(c.get_offsets()) or hasattr(c, "get_segments"))
         ends = np.array([segment[[0, -1]] for segment in edges.get_segments()])
         np.testing.assert_allclose(ends, position[graph.edges], atol=1e-9)
-        assert next(iter(figure.legends)).get_texts()[0].get_text() == "depth 0"
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["node 1", "node 2", "other"]
 
 
 def test_facts_of_the_data(page):

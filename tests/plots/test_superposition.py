@@ -289,8 +289,21 @@ def test_a_file_holds_the_figure_of_its_name(tmp_path, written):
 def test_a_figure_reaches_the_disk(tmp_path):
     (path,) = draw_figures(FILLS["figure-6"], tmp_path / "b")
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert draw_figures(made(gammas=(0.0,), laws=("exponential:50",)), tmp_path / "none") == []
+    assert draw_figures(made(widths=(8,), gammas=(0.0,), laws=("exponential:50",)), tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
+
+
+def test_runs_that_fill_no_figure_have_their_losses_drawn(tmp_path, written):
+    """As --grid small does: two laws, two values of γ."""
+    rows = exponents(("power:0.5", "power:1.5"), (-5 / 9, 1 / 3))
+    draw_figures(rows, tmp_path)
+    assert list(written) == ["losses.png"]
+    panels = written["losses.png"].axes
+    assert [axes.get_title("left") for axes in panels] == ["power:0.5, n = 1000", "power:1.5, n = 1000"]
+    for axes, law in zip(panels, ("power:0.5", "power:1.5"), strict=True):
+        for place, gamma in enumerate((-5 / 9, 1 / 3)):
+            (setting,) = settings(rows, law=law, gamma=gamma)
+            assert_power_law(axes, setting, f"γ = {gamma:.2f}", place)
 
 
 def test_readouts_side_by_side(tmp_path, written):

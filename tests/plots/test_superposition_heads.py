@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 
 from horosphere.errors import UserError
 from horosphere.plots.style import BRANCHES, INK, MUTED, QUIET, SHADE, new_figure, render, style
@@ -184,3 +185,17 @@ def test_widths_are_marked_at_powers_of_two(widths, at):
     expected = at if len(at) > 1 else widths
     assert axes.get_xticks().tolist() == expected
     assert not nameless_lines(axes)[1:]
+
+
+@pytest.mark.parametrize("dims", [2, 16, 300])
+@pytest.mark.parametrize(("scale", "shift"), [(1e-4, 0), (1, 5), (1e4, 0)])
+def test_ticks_are_numbers_and_not_the_source_of_formulas(dims, scale, shift):
+    torch.manual_seed(0)
+    rows = scale * (torch.randn(60, dims) + shift)
+    for counts in (1 + torch.arange(60), 7 + torch.arange(60) % 2, (1 + torch.arange(60)) ** 3):
+        heads = {"a head": head_geometry(rows, counts)}
+        for figure in (draw_overlaps(heads), draw_norms(heads)):
+            render(figure, dpi=20)  # places the ticks
+            texts = [text.get_text() for text in figure.findobj(Text)]
+            assert any(texts)
+            assert not any("$" in text or "\\" in text for text in texts)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
 from horosphere.data.augment import Augmentation, normalise
@@ -378,6 +380,27 @@ def test_other_pictures_are_other_data(tmp_path):
     for kind, recipe in recipes.items():
         with pytest.raises(UserError, match="the data have changed since it was begun"):
             run_tiny(recipe, tmp_path / f"run-{kind}", resume=True)
+
+
+def save_rows(folder, shade):
+    datasets = pytest.importorskip("datasets", reason="datasets of Hugging Face")
+    pictures = [Image.new("RGB", (32, 32), (i, shade, 0)) for i in range(40)]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    rows = datasets.Dataset.from_dict({"image": pictures, "label": [i % 2 for i in range(40)]}, features)
+    shutil.rmtree(folder, ignore_errors=True)
+    rows.save_to_disk(folder)
+
+
+def test_rows_of_other_content_are_other_data(tmp_path):
+    """Of a dataset in a folder the content counts, not its name."""
+    save_rows(tmp_path / "rows", shade=7)
+    recipe = small(f"hf:{tmp_path / 'rows'}", "steps=2", "save_every=1")
+    run_tiny(recipe, tmp_path / "run")
+    save_rows(tmp_path / "rows", shade=7)  # the same, written again
+    run_tiny(recipe, tmp_path / "run", resume=True)
+    save_rows(tmp_path / "rows", shade=8)
+    with pytest.raises(UserError, match="the data have changed since it was begun"):
+        run_tiny(recipe, tmp_path / "run", resume=True)
 
 
 @pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo")

@@ -23,5 +23,6 @@ def run(args: argparse.Namespace) -> None:
     rows = read_results(args.results)
     written = draw_figures(rows, args.out, new=not args.overwrite)
     if not written:
-        raise UserError(f"these {len(rows)} runs fill none of {', '.join(FIGURES)}: sweep --grid a, b or c first")
+        how = "sweep two widths or more, or --grid a, b or c"
+        raise UserError(f"these {len(rows)} runs fill none of {', '.join(FIGURES)}, losses: {how}")
     table([], [["picture", str(path)] for path in written])

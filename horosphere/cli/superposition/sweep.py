@@ -91,6 +91,16 @@ def run(args: argparse.Namespace) -> None:
 
     pictures = ", ".join(path.name for path in draw_figures(rows, args.out))
     print(f"{len(rows):,} runs: {Path(args.out) / RESULTS}" + f"; pictures: {pictures}" * bool(pictures))
+    print(f"next: {_next(pictures, args.out)}")
+
+
+def _next(pictures: str, out: str) -> str:
+    """What to do after a sweep that drew these."""
+    if not pictures:
+        return "sweep two widths or more: one has no slope to draw"
+    if pictures == "losses.png":
+        return f"see {Path(out) / pictures}; the paper's figures take --grid a, b or c"
+    return f"`horosphere superposition figures {out} OTHER-SWEEP --out figures` draws several sweeps together"
 
 
 def _words(args: argparse.Namespace) -> list[str]:
