@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -140,7 +140,7 @@ def branch_of(edges: np.ndarray, depth: np.ndarray, labels: Sequence[str]) -> tu
     ['', 'b', 'c', 'b', 'c']
     """
     count = len(depth)
-    parent, children = np.full(count, -1), [[] for _ in range(count)]
+    parent, children = np.full(count, -1), cast(list[list[int]], [[] for _ in range(count)])
     for a, b in edges.tolist():
         low, high = (a, b) if depth[a] > depth[b] else (b, a)
         if depth[low] > depth[high] and parent[low] < 0:
