@@ -36,7 +36,7 @@ class MLP(TableModel):
         super().__init__()
         self.manifold = config.manifold()
         widths = (sizes.columns, *config.hidden)
-        self.lift = Lift(self.manifold)
+        self.lift = Lift(self.manifold, scale=1.0)
         self.layers = nn.ModuleList(self.layer(*pair, config) for pair in pairwise(widths))
         self.head = Classifier(widths[-1], sizes.answers, self.manifold)
 

@@ -80,21 +80,42 @@ class NodeEmbedding(nn.Module):
         Node nodes[row[i]] is related to related[i]; row and related are (P,).
         """
         points = self.table(nodes)
-        positive = -self.manifold.dist(points[row], self.table(related))
-        negative = -self.manifold.pairwise(points, self.table(negatives))
-        excluded = self.excluded(nodes, row, related, negatives)
-        negative = negative.masked_fill(excluded, -torch.inf).logsumexp(-1)
-        return torch.logaddexp(positive, negative[row]) - positive
+        near = self.manifold.dist(points[row], self.table(related))
+        far = self.manifold.pairwise(points, self.table(negatives))
+        return contrast(near, far, row, self.excluded(nodes, row, related, negatives))
 
     def excluded(self, nodes: Tensor, row: Tensor, related: Tensor, negatives: Tensor) -> Tensor:
         """Which negatives are relations of a node, or the node itself.   -> (B, K) bool"""
-        # a node's place among the negatives; nodes not drawn share a last column, which is cut off below
-        column = negatives.new_full((len(self.table.weight),), len(negatives))
-        column[negatives] = torch.arange(len(negatives), device=negatives.device)
-        excluded = torch.zeros(len(nodes), len(negatives) + 1, dtype=torch.bool, device=negatives.device)
-        excluded[row, column[related]] = True
-        excluded[torch.arange(len(nodes), device=negatives.device), column[nodes]] = True
-        return excluded[:, :-1]
+        itself = torch.arange(len(nodes), device=nodes.device)
+        return among(negatives, torch.cat([row, itself]), torch.cat([related, nodes]), len(nodes), len(self.points))
+
+
+def contrast(near: Tensor, far: Tensor, row: Tensor, excluded: Tensor) -> Tensor:
+    """-log e^{-near}/(e^{-near} + Σ e^{-far}), for each relation.   (P,), (B, K), (P,), (B, K) -> (P,)
+
+    near: the distance of each relation, which is of node row[i]. far: of each node to the negatives, but the excluded.
+
+    >>> near, far = torch.tensor([1.0, 1.0]), torch.tensor([[1.0, 9.0]])
+    >>> contrast(near, far, torch.tensor([0, 0]), torch.tensor([[False, True]]))  # log 2
+    tensor([0.6931, 0.6931])
+    """
+    total = (-far).masked_fill(excluded, -torch.inf).logsumexp(-1)
+    return torch.logaddexp(-near, total[row]) + near
+
+
+def among(drawn: Tensor, row: Tensor, numbers: Tensor, rows: int, nodes: int) -> Tensor:
+    """Which distinct nodes drawn (K,) belong to a row: node numbers[i] to row[i].   -> (rows, K) bool
+
+    >>> among(torch.tensor([4, 2]), torch.tensor([0, 1, 1]), torch.tensor([2, 2, 3]), rows=2, nodes=5).int()
+    tensor([[0, 1],
+            [0, 1]], dtype=torch.int32)
+    """
+    # a node's place among those drawn; nodes not drawn share a last column, which is cut off below
+    column = drawn.new_full((nodes,), len(drawn))
+    column[drawn] = torch.arange(len(drawn), device=drawn.device)
+    found = torch.zeros(rows, len(drawn) + 1, dtype=torch.bool, device=drawn.device)
+    found[row, column[numbers]] = True
+    return found[:, :-1]
 
 
 class Relations:
