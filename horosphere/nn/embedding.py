@@ -56,7 +56,7 @@ MATCHED = 1.0  # radii of curvature at which the mean feature is put: docs/resul
 
 
 class Lift(nn.Module):
-    """Euclidean features to points: v to the point scale·|v| from the origin in direction v; the identity in flat space.
+    """Euclidean features to points: v to the point scale·|v| from the origin towards v; the identity in flat space.
 
     Features of length r feel curvature c as features of length √c·r feel curvature 1. So a scale suits the features to
     the curvature. "matched" takes it from the first batch in training, over all processes, or from `fit`: the mean
