@@ -58,7 +58,9 @@ def _pairs(given: Any) -> list[tuple[Any, Any]]:
 
 
 def _no_pair(text: str) -> bool:
-    raise UserError(f'"{one_line(text, 40)}" is no edge; give pairs (child, parent), or read a file by `horosphere embed`')
+    raise UserError(
+        f'"{one_line(text, 40)}" is no edge; give pairs (child, parent), or read a file by `horosphere embed`'
+    )
 
 
 def _of_networkx(given: Any, directed: bool | None) -> tuple[list[Hashable], Graph]:

@@ -25,9 +25,7 @@ def matched_curvature(dim: int) -> float:
     return 3 / max(1, dim - 1) ** 2
 
 
-def geometry(
-    name: str, dim: int, c: float | Callable[[int], float] | None = 1.0, learn: bool = False
-) -> Manifold:
+def geometry(name: str, dim: int, c: float | Callable[[int], float] | None = 1.0, learn: bool = False) -> Manifold:
     """The manifold of this name and dimension.
 
     name: "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" spells

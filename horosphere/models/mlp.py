@@ -77,7 +77,9 @@ class ProductMLPConfig:
         check(self)
         if len(set(self.hidden)) != 1:
             what = "hidden layers lie in one product, so they have one width"
-            raise UserError(f"hidden={self.hidden} with geometry={self.geometry}: {what}; give for example hidden=(64,)")
+            raise UserError(
+                f"hidden={self.hidden} with geometry={self.geometry}: {what}; give for example hidden=(64,)"
+            )
         self.manifold()
 
     def manifold(self) -> Manifold:

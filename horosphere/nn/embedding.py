@@ -52,7 +52,7 @@ class Embedding(nn.Embedding):
             self._fill_padding_idx_with_zero()
 
 
-MATCHED = 1.0  # radii of curvature at which the mean feature is put: docs/results/lift.md
+MATCHED = 2.0  # radii of curvature at which the mean feature is put: docs/results/classifiers.md
 
 
 class Lift(nn.Module):
@@ -60,7 +60,7 @@ class Lift(nn.Module):
 
     Features of length r feel curvature c as features of length √c·r feel curvature 1. So a scale suits the features to
     the curvature. "matched" takes it from the first batch in training, over all processes, or from `fit`: the mean
-    feature is put one radius of curvature, 1/√c, from the origin. A product has a scale for each curved factor.
+    feature is put two radii of curvature, 2/√c, from the origin. A product has a scale for each curved factor.
     A matched scale is part of the state dict. A number is used as it is; 1 makes |v| the distance.
 
     The first batch may not lie so far out that its points overflow (`near.require_near`).
@@ -68,7 +68,7 @@ class Lift(nn.Module):
     >>> from horosphere.geometry import Lorentz
     >>> L, v = Lorentz(), torch.tensor([[30.0, 40.0], [60.0, 80.0]])
     >>> L.dist0(Lift(L)(v)).round(decimals=3)
-    tensor([0.6670, 1.3330])
+    tensor([1.3330, 2.6670])
     >>> L.dist0(Lift(L, scale=0.1)(v)).round(decimals=3)
     tensor([ 5., 10.])
     """
@@ -101,7 +101,7 @@ class Lift(nn.Module):
 
         >>> from horosphere.geometry import Lorentz
         >>> Lift(Lorentz(c=4.0)).fit(torch.tensor([[3.0, 4.0]])).scale
-        tensor([0.1000])
+        tensor([0.2000])
         """
         if self.manifold.flat:
             return self

@@ -22,10 +22,10 @@ def features(rows=50, width=64, length=8.0, seed=0):
 
 @pytest.mark.parametrize("m", CURVED, ids=str)
 @pytest.mark.parametrize("length", [0.01, 8.0, 1e4])
-def test_the_mean_feature_is_put_one_radius_out(m, length):
+def test_the_mean_feature_is_put_two_radii_out(m, length):
     v = features(length=length)
     x = Lift(m)(v)
-    assert float((m.dist0(x) * m.c**0.5).mean()) == pytest.approx(1.0, rel=1e-5)
+    assert float((m.dist0(x) * m.c**0.5).mean().detach()) == pytest.approx(2.0, rel=1e-5)
     torch.testing.assert_close(nn.functional.normalize(m.lower(x), dim=-1), nn.functional.normalize(v, dim=-1))
 
 
@@ -41,7 +41,7 @@ def test_each_curved_factor_has_its_own_scale_and_flat_ones_none():
     lift = Lift(m)
     parts = m.split(lift(v))
     for part, factor in ((parts[0], m.factors[0]), (parts[2], m.factors[2])):
-        torch.testing.assert_close((factor.dist0(part) * factor.c**0.5).mean(), torch.tensor(1.0))
+        torch.testing.assert_close((factor.dist0(part) * factor.c**0.5).mean(), torch.tensor(2.0))
     torch.testing.assert_close(parts[1], v[:, 3:5])
     assert lift.scale.shape == (3,)
 
@@ -61,14 +61,14 @@ def test_the_first_batch_decides_once():
     scale = lift.scale.clone()
     lift(features(length=500.0))
     assert torch.equal(lift.scale, scale)
-    torch.testing.assert_close(scale, torch.tensor([0.2]))
+    torch.testing.assert_close(scale, torch.tensor([0.4]))
 
 
 def test_zeros_decide_nothing():
     lift = Lift(Lorentz())
     assert not lift(torch.zeros(4, 64)).any()
     lift(features(length=5.0))
-    torch.testing.assert_close(lift.scale, torch.tensor([0.2]))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.4]))
 
 
 @pytest.mark.parametrize("how", ["load_state_dict", "in place", "deepcopy"])
@@ -93,7 +93,7 @@ def test_a_scale_that_is_not_known_can_be_loaded_over_one_that_is():
     lift(features(length=5.0))
     lift.load_state_dict(Lift(Lorentz()).state_dict())
     lift(features(length=10.0))
-    torch.testing.assert_close(lift.scale, torch.tensor([0.1]))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.2]))
 
 
 def test_reset_forgets():
@@ -101,7 +101,7 @@ def test_reset_forgets():
     lift(features(length=5.0))
     lift.reset_parameters()
     lift(features(length=10.0))
-    torch.testing.assert_close(lift.scale, torch.tensor([0.1]))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.2]))
 
 
 def test_eval_before_training_is_said():
