@@ -44,23 +44,17 @@ def graph_in_memory(given: Any, directed: bool | None = None) -> tuple[list[Hash
     return nodes, _graph(nodes, edges, directed is not False)
 
 
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
+def _pairs(given: Any) -> list[tuple[Any, ...]]:
     if isinstance(given, np.ndarray) and (given.ndim != 2 or given.shape[1] != 2):
         raise UserError(f"an array of shape {given.shape} is no graph; give {KINDS}")
     try:
-        pairs = [tuple(pair) for pair in given if not isinstance(pair, str) or _no_pair(pair)]
-        {name for pair in pairs for name in pair}  # noqa: B018: names must be hashable
+        pairs = [(pair,) if isinstance(pair, str) else tuple(pair) for pair in given]
+        set().union(*pairs)  # names must be hashable
     except TypeError:
         raise UserError(f"{type(given).__name__} is no graph; give {KINDS}") from None
     if wrong := [pair for pair in pairs if len(pair) != 2]:
-        raise UserError(f"an edge {one_line(wrong[0], 60)} of {len(wrong[0])} names; give pairs (child, parent)")
+        raise UserError(f"{one_line(wrong[0], 60)} is no edge; give pairs (child, parent)")
     return pairs
-
-
-def _no_pair(text: str) -> bool:
-    raise UserError(
-        f'"{one_line(text, 40)}" is no edge; give pairs (child, parent), or read a file by `horosphere embed`'
-    )
 
 
 def _of_networkx(given: Any, directed: bool | None) -> tuple[list[Hashable], Graph]:

@@ -100,10 +100,10 @@ class HyperbolicEmbedding(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         number = {node: i for i, node in enumerate(self.nodes_)}
+        relations = self.graph_.relations()
         above: dict[int, list[int]] = {}
-        if self.graph_.directed:
-            for node, ancestor in self.graph_.closure().tolist():
-                above.setdefault(node, []).append(ancestor)
+        for node, ancestor in relations.tolist() if self.graph_.directed else ():
+            above.setdefault(node, []).append(ancestor)
         rows = []
         for place, names in enumerate(neighbours):
             if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
@@ -114,6 +114,8 @@ class HyperbolicEmbedding(BaseEstimator):  # type: ignore[misc]
                     raise UserError(f"new node {place} names {one_line(name, 40)}, which is no node; {what}")
             own = [number[name] for name in names]
             rows.append([*own, *(ancestor for node in own for ancestor in above.get(node, ()))])
-        points = place_new(torch.from_numpy(self.embedding_), self.manifold_, rows, seed=self._seed)
+        points = place_new(
+            torch.from_numpy(self.embedding_), self.manifold_, rows, relations=relations, seed=self._seed
+        )
         placed: np.ndarray = points.numpy()
         return placed

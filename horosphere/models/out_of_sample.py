@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, matched_curvature
-from horosphere.models.node_embedding import among, contrast
+from horosphere.models.node_embedding import Relations, among, contrast
 from horosphere.optim import RiemannianAdam
 from horosphere.optim.schedules import share_of_peak
 
@@ -26,6 +28,7 @@ def place_new(
     manifold: Manifold,
     neighbours: Sequence[Sequence[int]],
     *,
+    relations: np.ndarray | None = None,
     negatives: int = 256,
     steps: int = STEPS,
     pace: float | None = None,
@@ -35,12 +38,15 @@ def place_new(
 
     It minimises the loss of `node_embedding` over its own coordinates only:
     Σ_v -log e^{-d(u,v)}/(e^{-d(u,v)} + Σ_n e^{-d(u,n)}) over its neighbours v and random other nodes n.
+    With `relations`, also the losses of the fixed nodes, to which it is one of the others. That keeps it off them:
+    without, the best place of a node with one neighbour is that neighbour's.
 
     It begins at the midpoint of its neighbours. Riemannian Adam moves it, in float64; the result has the dtype of
     `points`. A seed decides everything. New nodes do not see each other: it does not matter which come together, and
     two with the same neighbours get one place.
 
     neighbours: of each new node the rows of `points` that it is related to, at least one.
+    relations: (P, 2), those that the points were trained on; both directions of each where it is mutual.
     negatives: random rows that a step pushes away, at most as many as there are.
     pace: the longest step; none: PACE/√c with the c that suits d dimensions (`matched_curvature`).
 
@@ -52,37 +58,77 @@ def place_new(
     tensor([0, 2])
     """
     rows = _rows(neighbours, len(points))
-    pace = PACE / math.sqrt(matched_curvature(points.shape[1])) if pace is None else pace
     fixed, draws = points.detach().double(), min(negatives, len(points))
-    parts = [
-        _placed(fixed, manifold, rows[i : i + AT_ONCE], draws, steps, pace, seed) for i in range(0, len(rows), AT_ONCE)
-    ]
-    return torch.cat([fixed[:0], *parts]).to(points.dtype)
-
-
-def _placed(
-    fixed: Tensor, manifold: Manifold, rows: list[np.ndarray], draws: int, steps: int, pace: float, seed: int
-) -> Tensor:
-    count, device = len(rows), fixed.device
-    row = torch.from_numpy(np.repeat(np.arange(count), [len(own) for own in rows])).to(device)
-    related = torch.from_numpy(np.concatenate(rows)).to(device)
-    new = nn.Parameter(_midpoints(fixed, manifold, rows))
-    optimizer = RiemannianAdam([{"params": [new], "manifold": manifold}], lr=pace)
-    with torch.enable_grad():
+    crowd = _Crowd.without(fixed) if relations is None else _Crowd.of(fixed, manifold, relations, draws, seed)
+    pace = PACE / math.sqrt(matched_curvature(points.shape[1])) if pace is None else pace
+    placed = [fixed[:0]]
+    for i in range(0, len(rows), AT_ONCE):
+        part = rows[i : i + AT_ONCE]
+        row = torch.from_numpy(np.repeat(np.arange(len(part)), [len(own) for own in part])).to(fixed.device)
+        related = torch.from_numpy(np.concatenate(part)).to(fixed.device)
+        new = nn.Parameter(_midpoints(fixed, manifold, part))
+        optimizer = RiemannianAdam([{"params": [new], "manifold": manifold}], lr=pace)
         for step in range(steps):
-            for group in optimizer.param_groups:
-                group["lr"] = pace * share_of_peak(step, steps, warmup=0.1, final=FINAL)
-            chosen = np.random.default_rng((seed, step)).permutation(len(fixed))[:draws]
-            others = torch.from_numpy(chosen).to(device)
-            loss = contrast(
-                manifold.dist(new[row], fixed[related]),
-                manifold.pairwise(new, fixed[others]),
-                row,
-                among(others, row, related, count, len(fixed)),
-            ).sum()
+            optimizer.param_groups[0]["lr"] = pace * share_of_peak(step, steps, warmup=0.1, final=FINAL)
+            others = _draw(len(fixed), draws, (seed, step), fixed.device)
+            with torch.enable_grad():
+                near = manifold.dist(new[row], fixed[related])
+                far = manifold.pairwise(new, fixed[others])
+                excluded = among(others, row, related, len(part), len(fixed))
+                own = contrast(near, far, row, excluded).sum()
+                loss = own + crowd.loss(near, far.masked_fill(excluded, torch.inf), related, others)
             (new.grad,) = torch.autograd.grad(loss, new)
             optimizer.step()
-    return new.detach()
+        placed.append(new.detach())
+    return torch.cat(placed).to(points.dtype)
+
+
+@dataclass(frozen=True)
+class _Crowd:
+    """The losses of the fixed nodes s, as far as they depend on one more node u among their negatives:
+
+    w_s log(1 + e^{-d(s,u)}/A_s),   A_s = e^{-d(s,v)} + Σ_n e^{-d(s,n)}, the geometric mean over its w_s relations v
+    """
+
+    weight: Tensor  # (N,) w
+    level: Tensor  # (N,) log A
+    parents: float  # how often a neighbour of u, which is related to u and not u to it, has u among its negatives
+
+    @staticmethod
+    def without(fixed: Tensor) -> _Crowd:
+        nothing = fixed.new_zeros(len(fixed))
+        return _Crowd(nothing, nothing, 0.0)
+
+    @staticmethod
+    @torch.no_grad()
+    def of(fixed: Tensor, manifold: Manifold, relations: np.ndarray, draws: int, seed: int) -> _Crowd:
+        n, table = len(fixed), Relations(relations, len(fixed), fixed.device)
+        others = _draw(n, draws, (seed,), fixed.device)
+        level = fixed.new_zeros(n)
+        for nodes in table.subjects.split(AT_ONCE):
+            batch = table.batch(nodes)
+            row, itself = batch["row"], torch.arange(len(nodes), device=nodes.device)
+            left_out = torch.cat([row, itself]), torch.cat([batch["related"], nodes])
+            far = manifold.pairwise(fixed[nodes], fixed[others]).masked_fill(
+                among(others, *left_out, len(nodes), n), torch.inf
+            )
+            near = manifold.dist(fixed[nodes[row]], fixed[batch["related"]])
+            every = torch.logaddexp(-near, (-far).logsumexp(-1)[row])
+            level[nodes] = torch.zeros_like(level[nodes]).index_add_(0, row, every) / table.counts[nodes]
+        there, back = (np.sort(relations[:, i] * n + relations[:, 1 - i]) for i in (0, 1))
+        mutual = np.array_equal(there, back)
+        return _Crowd(table.counts.double(), level, 0.0 if mutual else draws / n)
+
+    def loss(self, near: Tensor, far: Tensor, related: Tensor, others: Tensor) -> Tensor:
+        """near (P,) to `related`, far (M, K) to `others`, infinite to neighbours."""
+        crowd = self.weight[others] * softplus(-far - self.level[others])
+        above = self.weight[related] * softplus(-near - self.level[related])
+        return crowd.sum() + self.parents * above.sum()
+
+
+def _draw(n: int, draws: int, seed: tuple[int, ...], device: torch.device) -> Tensor:
+    """Distinct rows.   -> (draws,)"""
+    return torch.from_numpy(np.random.default_rng(seed).choice(n, draws, replace=False)).to(device)
 
 
 def _midpoints(fixed: Tensor, manifold: Manifold, rows: list[np.ndarray]) -> Tensor:

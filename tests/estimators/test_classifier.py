@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from horosphere.errors import UserError
+from horosphere.errors import NotFinite, UserError
 from horosphere.estimators import HyperbolicClassifier
 from horosphere.geometry import Lorentz, Product
 
@@ -111,6 +111,11 @@ def test_names_of_classes_come_back():
 def test_settings_that_are_none_are_said(settings, message):
     with pytest.raises(UserError, match=message):
         HyperbolicClassifier(**(SHORT | settings)).fit(*WINE)
+
+
+def test_a_training_that_breaks_is_said():
+    with pytest.raises(NotFinite, match="not finite: no checkpoint was saved"):
+        HyperbolicClassifier(epochs=5, lr=1e200, weight_decay=0.0).fit(*WINE)
 
 
 def test_a_row_beyond_all_numbers_is_said():

@@ -8,7 +8,6 @@ import scipy.sparse
 import torch
 
 pytest.importorskip("sklearn", minversion="1.6")
-nx = pytest.importorskip("networkx")
 
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -24,6 +23,7 @@ from horosphere.train.engine import Place
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
 
+nx = pytest.importorskip("networkx")
 SHORT = {"dim": 3, "epochs": 60, "random_state": 0}
 TREE = nx.balanced_tree(3, 3)  # 40 nodes
 PARENTS = [(max(edge), min(edge)) for edge in TREE.edges()]  # (child, parent)
@@ -126,7 +126,7 @@ WEIGHTED.add_edge(0, 1, weight=2.5)
         (scipy.sparse.csr_array((2, 3)), {}, "square"),
         (np.zeros((4, 3)), {}, "is no graph; give a networkx graph"),
         (7, {}, "int is no graph"),
-        ([("a", "b", "c")], {}, "of 3 names"),
+        ([("a", "b", "c")], {}, "is no edge; give pairs"),
         (["ab"], {}, "is no edge"),
         ([], {}, "no edges"),
         ([("a", "b"), ("b", "a")], {}, "pass directed=False"),

@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -204,3 +206,28 @@ def test_maps_of_torch_func():
     lift = Lift(Lorentz()).fit(v)
     torch.testing.assert_close(torch.vmap(lift)(v), lift(v))
     torch.testing.assert_close(torch.vmap(Lift(Lorentz(), 1.0))(v), Lift(Lorentz(), 1.0)(v))
+
+
+# Several processes
+
+
+def worker(rank, address, queue):
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    lift = Lift(Lorentz())
+    lift(features().split((20, 30))[rank])
+    queue.put((rank, lift.scale.item()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_two_processes_agree_on_the_scale_of_the_whole_batch(tmp_path):
+    context = mp.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=worker, args=(rank, f"file://{tmp_path}/meet", queue)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    scales = dict(queue.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join(60)
+    assert scales[0] == scales[1] == pytest.approx(Lift(Lorentz()).fit(features()).scale.item())
