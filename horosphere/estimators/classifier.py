@@ -27,7 +27,7 @@ from horosphere.train.engine import learn
 ALONE = tuple(name for name in GEOMETRIES if name != "product")
 
 
-class HyperbolicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class HyperbolicClassifier(ClassifierMixin, BaseEstimator):
     """A network of points and one hyperplane a class, as a classifier of scikit-learn.
 
     Columns are scaled to mean 0 and variance 1 first. Rows become points, `hidden` are the widths of rectified layers
@@ -75,26 +75,24 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> HyperbolicClassifier:
         """Learn from rows (N, F) and their classes (N,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.scaling_ = Scaling.standard(X)
+        self.scaling_ = Scaling.standard(x)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network_ = self._network(Sizes(X.shape[1], len(self.classes_), len(X))).double()
+            self.network_ = self._network(Sizes(x.shape[1], len(self.classes_), len(x))).double()
         self.manifold_ = self.network_.manifold
-        rows = Rows(self._scaled(X), torch.from_numpy(labels))
+        rows = Rows(self._scaled(x), torch.from_numpy(labels))
         learn(self.network_, self._task(rows, seed))
         return self
 
     def _network(self, sizes: Sizes) -> TableModel:
-        matched = self.curvature == "matched"
+        c: Any = None if self.curvature == "matched" else self.curvature
         if self.geometry not in ALONE:
-            c = None if matched else self.curvature
             return ProductMLP(sizes, ProductMLPConfig(geometry=self.geometry, hidden=tuple(self.hidden), curvature=c))
-        c = unit_curvature(sizes.columns) if matched else self.curvature
-        where: Any = {"geometry": self.geometry, "curvature": c}
+        where: Any = {"geometry": self.geometry, "curvature": unit_curvature(sizes.columns) if c is None else c}
         if not self.hidden:
             return SoftmaxRegression(sizes, InAnyGeometry(**where))
         return MLP(sizes, MLPConfig(hidden=tuple(self.hidden), **where))
@@ -112,16 +110,16 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         task.ready(TableData(rows, Rows(rows.x[:0], rows.y[:0]), schema))
         return task
 
-    def _scaled(self, X: np.ndarray) -> Tensor:
-        rows = torch.from_numpy(self.scaling_(X))
+    def _scaled(self, x: np.ndarray) -> Tensor:
+        rows = torch.from_numpy(self.scaling_(x))
         require_near(rows, self.network_.lift.manifold)  # type: ignore[union-attr, arg-type]
         return rows
 
     @torch.no_grad()
     def _logits(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        logits: np.ndarray = self.network_(self._scaled(X)).numpy()
+        x = validate_data(self, X, dtype=np.float64, reset=False)
+        logits: np.ndarray = self.network_(self._scaled(x)).numpy()
         return logits
 
     def predict(self, X: ArrayLike) -> np.ndarray:

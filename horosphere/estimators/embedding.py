@@ -19,7 +19,7 @@ from horosphere.train.engine import learn
 from horosphere.train.recipe import Recipe
 
 
-class HyperbolicEmbedding(BaseEstimator):  # type: ignore[misc]
+class HyperbolicEmbedding(BaseEstimator):
     """Points for the nodes of a tree or graph: related ones near, others far. `horosphere embed` in Python.
 
     geometry: "lorentz", "poincare", "euclidean", "product", or for example "lorentz:6+euclidean:4".
