@@ -107,17 +107,21 @@ class Lift(nn.Module):
             return self
         if not isinstance(self.scale, Tensor):
             raise UserError(f"Lift: its scale is the number {self.scale:g}; leave scale= out to have one to fit")
-        sums = torch.stack([in_radii(part / root, m).double().sum() for part, m, root in self._parts(v.detach())])
-        total = over_processes(torch.cat((sums, sums.new_full((1,), v[..., 0].numel()))))
-        mean = total[:-1] / total[-1]
+        radii = self._radii(v)
         if has_values(v):
-            if not mean.isfinite().all():
+            if not radii.isfinite().all():
                 raise UserError("Lift: features that are not finite, or none at all, have no length to match")
-            if not mean.any():  # at the origin, whatever the scale: the next batch will do
+            if not radii.any():  # at the origin, whatever the scale: the next batch will do
                 return self
-        self.scale.copy_(torch.where(mean > 0, MATCHED / mean, 1.0))
+        self.scale.copy_(torch.where(radii > 0, MATCHED / radii, 1.0))
         self._looked = True
         return self
+
+    def _radii(self, v: Tensor) -> Tensor:
+        """How many radii of curvature the mean feature of all processes is long, in each factor.   (..., d) -> (k,)"""
+        sums = torch.stack([in_radii(part / root, m).double().sum() for part, m, root in self._parts(v.detach())])
+        total = over_processes(torch.cat((sums, sums.new_full((1,), v[..., 0].numel()))))
+        return total[:-1] / total[-1]
 
     def forward(self, v: Tensor) -> Tensor:
         if not self._looked and not self.manifold.flat:
@@ -139,9 +143,13 @@ class Lift(nn.Module):
         elif readable and not self.training:
             how = "train it, call fit(features), or load its weights"
             raise UserError(f'Lift(scale="matched") has seen no features: {how} before eval()')
-        elif readable or torch.compiler.is_compiling():
+        elif readable:
+            self.fit(v)
+        elif torch.compiler.is_compiling():
             if self.training:
+                before = scale.clone()
                 self.fit(v)
+                scale.copy_(torch.where(before == 0, scale, before))  # here nobody can look whether it was resumed
         elif not v.is_meta:
             raise UserError('Lift(scale="matched") cannot read features here; call its fit(features) before')
 

@@ -184,6 +184,13 @@ def test_one_graph_holds_it_before_and_after_the_first_batch():
     assert torch.equal(lift.scale, eager.scale)
 
 
+def test_a_compiled_step_keeps_a_scale_that_was_resumed():
+    lift = Lift(Lorentz())
+    lift.scale.fill_(0.25)  # in place, as the engine resumes
+    torch.compile(lift, fullgraph=True, backend="eager")(features(length=5.0))
+    assert lift.scale.item() == 0.25
+
+
 def test_compiled_code_does_not_look():
     far = features(length=1e3)
     torch.compile(Lift(Lorentz(), 1.0), fullgraph=True, backend="eager")(far)  # overflows, and says nothing
