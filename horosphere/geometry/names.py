@@ -1,5 +1,7 @@
 """Geometries by name, for recipes and the command line."""
 
+from collections.abc import Callable
+
 from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
@@ -23,18 +25,19 @@ def matched_curvature(dim: int) -> float:
     return 3 / max(1, dim - 1) ** 2
 
 
-def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) -> Manifold:
+def geometry(name: str, dim: int, c: float | Callable[[int], float] | None = 1.0, learn: bool = False) -> Manifold:
     """The manifold of this name and dimension.
 
     name: "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" spells
-    any product out. c: of every curved factor; None takes `matched_curvature` of its dimension.
+    any product out. c: of every curved factor, or a function of its dimension; None is `matched_curvature`.
 
     >>> geometry("lorentz", dim=10, c=0.5)
     Lorentz(c=0.5)
     >>> geometry("lorentz:6+euclidean:4", dim=10).dims
     [6, 4]
     """
-    if c is not None:
+    c = matched_curvature if c is None else c
+    if not callable(c):
         try:
             c = as_curvature(c)
         except (TypeError, ValueError) as error:
@@ -42,9 +45,9 @@ def geometry(name: str, dim: int, c: float | None = 1.0, learn: bool = False) ->
     if name == "euclidean":
         return Euclidean()
     if name == "lorentz":
-        return Lorentz(c or matched_curvature(dim), learn)
+        return Lorentz(c(dim) if callable(c) else c, learn)
     if name == "poincare":
-        return Poincare(c or matched_curvature(dim), learn)
+        return Poincare(c(dim) if callable(c) else c, learn)
     if name == "product":
         if dim < 2:
             raise UserError(f"a product of {dim} dimension: it needs at least 2, one for each half")

@@ -26,7 +26,7 @@ class SoftmaxRegression(TableModel):
     def __init__(self, sizes: Sizes, config: InAnyGeometry):
         super().__init__()
         self.manifold = config.manifold()
-        self.lift, self.planes = Lift(self.manifold), Classifier(sizes.columns, sizes.answers, self.manifold)
+        self.lift, self.planes = Lift(self.manifold, scale=1.0), Classifier(sizes.columns, sizes.answers, self.manifold)
         nn.init.zeros_(self.planes.weight)  # the loss is convex in flat space: nothing is gained by chance
         nn.init.zeros_(self.planes.bias)
 

@@ -1,13 +1,17 @@
 """Tables of points."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry import Euclidean, Manifold
+from horosphere.errors import UserError, one_line
+from horosphere.geometry import Euclidean, Manifold, Product
 from horosphere.geometry.holders import HoldsPoints
+from horosphere.nn.centred import over_processes
 from horosphere.nn.first_call import settle
+from horosphere.nn.near import has_values, in_radii, require_near
 
 
 class Embedding(HoldsPoints, nn.Embedding):
@@ -50,29 +54,142 @@ class Embedding(HoldsPoints, nn.Embedding):
             self._fill_padding_idx_with_zero()
 
 
+MATCHED = 2.0  # radii of curvature at which the mean feature is put: docs/results/classifiers.md
+
+
 class Lift(nn.Module):
-    """Euclidean features to points: v to the point |v| from the origin in direction v; the identity in flat space.
+    """Euclidean features to points: v to the point scale·|v| from the origin towards v; the identity in flat space.
+
+    Features of length r feel curvature c as features of length √c·r feel curvature 1. So a scale suits the features to
+    the curvature. "matched" takes it from the first batch in training, over all processes, or from `fit`: the mean
+    feature is put two radii of curvature, 2/√c, from the origin. A product has a scale for each curved factor.
+    A matched scale is part of the state dict. A number is used as it is; 1 makes |v| the distance.
+
+    The first batch may not lie so far out that its points overflow (`near.require_near`).
 
     >>> from horosphere.geometry import Lorentz
-    >>> L = Lorentz()
-    >>> L.dist0(Lift(L)(torch.tensor([3.0, 4.0]))).round(decimals=3)
-    tensor(5.)
+    >>> L, v = Lorentz(), torch.tensor([[30.0, 40.0], [60.0, 80.0]])
+    >>> L.dist0(Lift(L)(v)).round(decimals=3)
+    tensor([1.3330, 2.6670])
+    >>> L.dist0(Lift(L, scale=0.1)(v)).round(decimals=3)
+    tensor([ 5., 10.])
     """
 
-    def __init__(self, manifold: Manifold):
+    scale: Tensor | float
+
+    def __init__(self, manifold: Manifold, scale: float | Literal["matched"] = "matched"):
         super().__init__()
-        self.manifold = settle(self, manifold, reads=False)
+        self.manifold, self._looked = settle(self, manifold, reads=False), False  # at the first batch
+        if scale == "matched":
+            factors = len(manifold.dims) if isinstance(manifold, Product) else 1
+            if manifold.flat:
+                self.scale = 1.0
+            else:
+                self.register_buffer("scale", torch.zeros(factors))  # 0: not known yet
+        elif isinstance(scale, str) or not 0 < scale < float("inf"):
+            raise UserError(f'Lift: scale={one_line(scale, 40)}; give a positive number, or "matched"')
+        else:
+            self.scale = float(scale)
+
+    def reset_parameters(self) -> None:
+        """As it was before the first batch."""
+        self._looked = False
+        if isinstance(self.scale, Tensor):
+            nn.init.zeros_(self.scale)
+
+    @torch.no_grad()
+    def fit(self, v: Tensor) -> "Lift":
+        """Set a matched scale by these features.   (..., d)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lift(Lorentz(c=4.0)).fit(torch.tensor([[3.0, 4.0]])).scale
+        tensor([0.2000])
+        """
+        if self.manifold.flat:
+            return self
+        if not isinstance(self.scale, Tensor):
+            raise UserError(f"Lift: its scale is the number {self.scale:g}; leave scale= out to have one to fit")
+        radii = self._radii(v)
+        if has_values(v):
+            if not radii.isfinite().all():
+                raise UserError("Lift: features that are not finite, or none at all, have no length to match")
+            if not radii.any():  # at the origin, whatever the scale: the next batch will do
+                return self
+        self.scale.copy_(torch.where(radii > 0, MATCHED / radii, 1.0))
+        self._looked = True
+        return self
+
+    def _radii(self, v: Tensor) -> Tensor:
+        """How many radii of curvature the mean feature of all processes is long, in each factor.   (..., d) -> (k,)"""
+        sums = torch.stack([in_radii(part / root, m).double().sum() for part, m, root in self._parts(v.detach())])
+        total = over_processes(torch.cat((sums, sums.new_full((1,), v[..., 0].numel()))))
+        return total[:-1] / total[-1]
 
     def forward(self, v: Tensor) -> Tensor:
-        return self.manifold.lift(v)
+        if not self._looked and not self.manifold.flat:
+            self._look(v)
+        return self.manifold.lift(self._scaled(v))
+
+    def _look(self, v: Tensor) -> None:
+        """At the first batch: its values are read where they can be, and a GPU waits."""
+        readable = has_values(v)
+        if isinstance(self.scale, Tensor):
+            self._match(self.scale, v, readable)
+        if readable:
+            require_near(self._scaled(v), self.manifold)
+            self._looked = self._looked or not isinstance(self.scale, Tensor)
+
+    def _match(self, scale: Tensor, v: Tensor, readable: bool) -> None:
+        if readable and scale.any():  # a checkpoint was copied into it
+            self._looked = True
+        elif readable and not self.training:
+            how = "train it, call fit(features), or load its weights"
+            raise UserError(f'Lift(scale="matched") has seen no features: {how} before eval()')
+        elif readable:
+            self.fit(v)
+        elif torch.compiler.is_compiling():
+            if self.training:
+                before = scale.clone()
+                self.fit(v)
+                scale.copy_(torch.where(before == 0, scale, before))  # here nobody can look whether it was resumed
+        elif not v.is_meta:
+            raise UserError('Lift(scale="matched") cannot read features here; call its fit(features) before')
+
+    def _scaled(self, v: Tensor) -> Tensor:
+        """Curved coordinates times their scale, which is 1 while it is not known."""
+        if self.manifold.flat or (isinstance(self.scale, float) and self.scale == 1.0):
+            return v
+        parts = self._parts(v)
+        if isinstance(self.scale, Tensor):
+            known = self.scale if self._looked else torch.where(self.scale == 0, 1.0, self.scale)
+            scales: Sequence[Tensor | float] = known.unbind()
+        else:
+            scales = [self.scale] * len(parts)
+        scaled = [part if m.flat else part * s for (part, m, _), s in zip(parts, scales, strict=True)]
+        return scaled[0] if len(scaled) == 1 else torch.cat(scaled, -1)
+
+    def _parts(self, v: Tensor) -> list[tuple[Tensor, Manifold, float]]:
+        """The features of each factor, and the root of its weight, by which `lift` divides them."""
+        m = self.manifold
+        if isinstance(m, Product):
+            return [(part, f, w**0.5) for part, f, w in zip(m.split(v), m.factors, m.weights, strict=True)]
+        return [(v, m, 1.0)]
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        super()._load_from_state_dict(*given)
+        if isinstance(self.scale, Tensor) and not self.scale.is_meta:
+            self._looked = bool(self.scale.any())  # one that is not known yet can be loaded, too
+
+    def extra_repr(self) -> str:
+        return 'scale="matched"' if isinstance(self.scale, Tensor) else f"scale={self.scale:g}"
 
 
 class Lower(nn.Module):
-    """Points to Euclidean features of length dist0(x): the inverse of `Lift`; the identity in flat space.
+    """Points to Euclidean features of length dist0(x): the inverse of `Lift` at scale 1; the identity in flat space.
 
     >>> from horosphere.geometry import Lorentz
     >>> L, v = Lorentz(), torch.tensor([3.0, 4.0])
-    >>> Lower(L)(Lift(L)(v)).round(decimals=3)
+    >>> Lower(L)(Lift(L, scale=1.0)(v)).round(decimals=3)
     tensor([3., 4.])
     """
 

@@ -12,6 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, Poincare, Product
+from horosphere.nn.near import has_values
 
 _made: Any = WeakIdKeyDictionary()  # points that are still there: the layer and the manifold they come from
 
@@ -98,10 +99,8 @@ def _forget(hooks: dict[int, Any], hook: Any) -> None:
 
 
 def _has_numbers(x: Any) -> bool:
-    """Whether x is a plain tensor, whose numbers may be looked at: not traced, batched by vmap, sharded, meta."""
-    if type(x) not in (Tensor, nn.Parameter) or x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return False
-    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    """Whether x is a plain tensor, whose numbers may be looked at. A sharded one is not plain."""
+    return type(x) in (Tensor, nn.Parameter) and has_values(x)
 
 
 def require_inside(x: Tensor, manifold: Poincare, layer: str) -> None:

@@ -7,6 +7,7 @@ run takes the very steps the uninterrupted one takes.
 import hashlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitRes
     last = world.from_main(lambda: _resumable(about, place, task.mark))
     _prepare(model, task)
     optimizer = task.optimizer(model)
-    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
+    state = _fresh()
     if last:
         state |= checkpoint.restore(Path(last), model, world, optimizer, recipe=_fingerprint(about))
     written = Path(world.from_main(lambda: str(_begin(task, about, place, state["step"]))))
@@ -95,6 +96,21 @@ def fit(model: nn.Module, task: Task[Any], about: About, place: Place) -> FitRes
     return FitResult(loop.done, loop.seconds(), loop.evaluation)
 
 
+def learn(model: nn.Module, task: Task[Any]) -> None:
+    """The steps of `fit` alone, in this process: nothing is evaluated or written. Trains `model` in place.
+
+    For models that live in memory only. The random numbers of torch go on as if nothing had been drawn.
+    """
+    nowhere = Path(os.devnull)
+    with torch.random.fork_rng(devices=[]):
+        _prepare(model, task)
+        loop = _Loop(model, task, task.optimizer(model), Place(nowhere, quiet=True), _fresh(), "", nowhere)
+        for step in range(task.engine.steps):
+            loop.step(step)
+        loop.require_finite()
+    model.eval()
+
+
 def rate(step: int, engine: EngineConfig) -> float:
     """Share of the peak learning rate in a step, counted from 0."""
     return share_of_peak(step, engine.steps, engine.warmup, engine.final, engine.schedule)
@@ -106,6 +122,10 @@ def precision(engine: EngineConfig, device: torch.device) -> torch.autocast:
 
 
 # -- before the first step --------------------------------------------------------------------------------------------
+
+
+def _fresh() -> dict[str, Any]:
+    return {"step": 0, "seconds": 0.0, "evaluation": {}, "window": {"steps": 0, "sums": {}}}
 
 
 def _resumable(about: About, place: Place, mark: str) -> str | None:
@@ -388,6 +408,10 @@ class _Loop:
             factor = (self.engine.clip / (length + 1e-6)).clamp(max=1.0)
             torch._foreach_mul_([local(g) for g in grads if g is not None], factor)
         return length
+
+    def require_finite(self) -> None:
+        """Stop where a step was broken."""
+        self._read()
 
     def _read(self) -> dict[str, float]:
         """The window summed up, the same in every process; stops the run when it is broken."""

@@ -15,7 +15,7 @@ from tests.nn.samples import CURVATURES, CURVED, DIM, LAYERS, NO_CURVATURE, Stac
 kinds = pytest.mark.parametrize("kind", LAYERS)
 curved = pytest.mark.parametrize("name", CURVED)
 curvatures = pytest.mark.parametrize("c", CURVATURES)
-MADE_FOR_TANGENTS = ("lift",)
+MADE_FOR_TANGENTS = ("lift", "matched lift")
 MAKES_NO_POINTS = ("classifier", "classifier without bias", "lower", "linear to flat")
 
 

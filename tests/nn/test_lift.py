@@ -1,0 +1,240 @@
+"""`Lift` suits features to the curvature, says so when it cannot, and remembers."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
+from horosphere.nn import Classifier, Lift, Linear
+from horosphere.nn.near import farthest, has_values, in_radii, require_near
+
+CURVED = [Lorentz(c=0.1), Lorentz(c=4.0), Poincare(c=4.0), Lorentz(c=2.0, learn=True)]
+
+
+def features(rows=50, width=64, length=8.0, seed=0):
+    v = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+    return length * v / v.norm(dim=-1).mean()
+
+
+@pytest.mark.parametrize("m", CURVED, ids=str)
+@pytest.mark.parametrize("length", [0.01, 8.0, 1e4])
+def test_the_mean_feature_is_put_two_radii_out(m, length):
+    v = features(length=length)
+    x = Lift(m)(v)
+    assert float((m.dist0(x) * m.c**0.5).mean().detach()) == pytest.approx(2.0, rel=1e-5)
+    torch.testing.assert_close(nn.functional.normalize(m.lower(x), dim=-1), nn.functional.normalize(v, dim=-1))
+
+
+def test_a_scale_of_features_is_a_curvature():
+    """Law H2: lift at curvature c of v is lift at curvature 1 of √c·v, over √c."""
+    v = features().double() / 8
+    torch.testing.assert_close(Lift(Lorentz(c=4.0), 1.0)(v), Lift(Lorentz(), 2.0)(v) / 2)
+
+
+def test_each_curved_factor_has_its_own_scale_and_flat_ones_none():
+    m = Product((Lorentz(c=4.0), 3), (Euclidean(), 2), (Poincare(c=0.5), 4), weights=(2.0, 1.0, 3.0))
+    v = torch.cat([features(20, 3, 100.0), features(20, 2, 7.0), features(20, 4, 0.01)], -1)
+    lift = Lift(m)
+    parts = m.split(lift(v))
+    for part, factor in ((parts[0], m.factors[0]), (parts[2], m.factors[2])):
+        torch.testing.assert_close((factor.dist0(part) * factor.c**0.5).mean(), torch.tensor(2.0))
+    torch.testing.assert_close(parts[1], v[:, 3:5])
+    assert lift.scale.shape == (3,)
+
+
+def test_flat_space_is_the_identity_whatever_the_scale():
+    v = features(length=1e30)
+    for scale in ("matched", 0.5):
+        lift = Lift(Euclidean(), scale)
+        assert lift(v) is v
+        assert lift.fit(v).eval()(v) is v
+        assert not lift.state_dict()
+
+
+def test_the_first_batch_decides_once():
+    lift = Lift(Lorentz())
+    lift(features(length=5.0))
+    scale = lift.scale.clone()
+    lift(features(length=500.0))
+    assert torch.equal(lift.scale, scale)
+    torch.testing.assert_close(scale, torch.tensor([0.4]))
+
+
+def test_zeros_decide_nothing():
+    lift = Lift(Lorentz())
+    assert not lift(torch.zeros(4, 64)).any()
+    lift(features(length=5.0))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.4]))
+
+
+@pytest.mark.parametrize("how", ["load_state_dict", "in place", "deepcopy"])
+def test_the_scale_travels(how):
+    lift, v = Lift(Lorentz()), features()
+    lift(v)
+    if how == "deepcopy":
+        other = copy.deepcopy(lift)
+    else:
+        other = Lift(Lorentz())
+        if how == "load_state_dict":
+            other.load_state_dict(lift.state_dict())
+        else:  # as the engine resumes
+            other.state_dict()["scale"].copy_(lift.scale)
+    new = features(length=80.0, seed=1)
+    assert torch.equal(other(new), lift(new))
+    assert torch.equal(other.eval()(new), lift.eval()(new))
+
+
+def test_a_scale_that_is_not_known_can_be_loaded_over_one_that_is():
+    lift = Lift(Lorentz())
+    lift(features(length=5.0))
+    lift.load_state_dict(Lift(Lorentz()).state_dict())
+    lift(features(length=10.0))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.2]))
+
+
+def test_reset_forgets():
+    lift = Lift(Lorentz())
+    lift(features(length=5.0))
+    lift.reset_parameters()
+    lift(features(length=10.0))
+    torch.testing.assert_close(lift.scale, torch.tensor([0.2]))
+
+
+def test_eval_before_training_is_said():
+    with pytest.raises(UserError, match=r"train it, call fit\(features\), or load its weights"):
+        Lift(Lorentz()).eval()(features())
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), "unit"])
+def test_scales_that_are_none(scale):
+    with pytest.raises(UserError, match="give a positive number"):
+        Lift(Lorentz(), scale)
+
+
+def test_features_without_a_length():
+    with pytest.raises(UserError, match="not finite"):
+        Lift(Lorentz())(torch.full((2, 3), torch.nan))
+    with pytest.raises(UserError, match="leave scale= out"):
+        Lift(Lorentz(), 1.0).fit(features())
+
+
+# Features that lie too far out
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_points_are_finite_up_to_the_end(dtype):
+    m = Lorentz()
+    v = torch.zeros(1, 4, dtype=dtype)
+    v[0, 0] = 0.99 * farthest(dtype)
+    require_near(v, m)
+    x = Lift(m, 1.0)(v)
+    assert x.isfinite().all()
+    assert Linear(4, 2, m).to(dtype)(x).isfinite().all() or dtype == torch.float16
+    with pytest.raises(UserError, match="leave scale= out"):
+        Lift(m, 1.0)(1.02 * v)
+
+
+def test_one_long_feature_among_many_is_seen_and_only_in_the_first_batch():
+    v = features()
+    lift = Lift(Lorentz(c=4.0), 1.0)
+    lift(v)
+    v[7] *= 10
+    lift(v)
+    with pytest.raises(UserError, match="radii of curvature"):
+        Lift(Lorentz(c=4.0), 1.0)(v)
+
+
+def test_radii_of_a_product_are_its_farthest_factors():
+    m = Product((Lorentz(c=4.0), 1), (Euclidean(), 1), (Poincare(c=1.0), 1), weights=(4.0, 1.0, 1.0))
+    torch.testing.assert_close(in_radii(torch.tensor([3.0, 100.0, 2.0]), m), torch.tensor(3.0))
+
+
+def test_wine_as_it_comes_trains():
+    """Norms of several hundred: at c = 1 without a scale they overflow, and the loss was NaN."""
+    load_wine = pytest.importorskip("sklearn.datasets").load_wine
+    x, y = (torch.tensor(part) for part in load_wine(return_X_y=True))
+    x, L = x.float(), Lorentz()
+    with pytest.raises(UserError, match="radii of curvature"):
+        Lift(L, scale=1.0)(x)
+    torch.manual_seed(0)
+    net = nn.Sequential(Lift(L), Linear(13, 16, L), nn.ReLU(), Classifier(16, 3, L))
+    loss = nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+# Where values cannot be read
+
+
+def test_one_graph_holds_it_before_and_after_the_first_batch():
+    v = features()
+    lift = Lift(Lorentz())
+    compiled = torch.compile(lift, fullgraph=True, backend="eager")
+    first, second = compiled(v), compiled(2 * v)
+    eager = Lift(Lorentz())
+    torch.testing.assert_close(first, eager(v))
+    torch.testing.assert_close(second, eager(2 * v))
+    assert torch.equal(lift.scale, eager.scale)
+
+
+def test_a_compiled_step_keeps_a_scale_that_was_resumed():
+    lift = Lift(Lorentz())
+    lift.scale.fill_(0.25)  # in place, as the engine resumes
+    torch.compile(lift, fullgraph=True, backend="eager")(features(length=5.0))
+    assert lift.scale.item() == 0.25
+
+
+def test_compiled_code_does_not_look():
+    far = features(length=1e3)
+    torch.compile(Lift(Lorentz(), 1.0), fullgraph=True, backend="eager")(far)  # overflows, and says nothing
+
+
+def test_meta_and_fake_tensors_pass():
+    with torch.device("meta"):
+        assert Lift(Lorentz())(torch.ones(2, 3)).shape == (2, 3)
+        assert Lift(Lorentz(), 1.0)(torch.ones(2, 3)).shape == (2, 3)
+    with FakeTensorMode():
+        v = torch.ones(2, 3)
+        assert not has_values(v)
+        assert Lift(Lorentz(), 1.0)(v).shape == (2, 3)
+
+
+def test_maps_of_torch_func():
+    v = features()
+    with pytest.raises(UserError, match=r"call its fit\(features\) before"):
+        torch.vmap(Lift(Lorentz()))(v)
+    lift = Lift(Lorentz()).fit(v)
+    torch.testing.assert_close(torch.vmap(lift)(v), lift(v))
+    torch.testing.assert_close(torch.vmap(Lift(Lorentz(), 1.0))(v), Lift(Lorentz(), 1.0)(v))
+
+
+# Several processes
+
+
+def worker(rank, address, queue):
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    lift = Lift(Lorentz())
+    lift(features().split((20, 30))[rank])
+    queue.put((rank, lift.scale.item()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_two_processes_agree_on_the_scale_of_the_whole_batch(tmp_path):
+    context = mp.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=worker, args=(rank, f"file://{tmp_path}/meet", queue)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    scales = dict(queue.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join(60)
+    assert scales[0] == scales[1] == pytest.approx(Lift(Lorentz()).fit(features()).scale.item())
