@@ -69,7 +69,8 @@ class HyperbolicEmbedding(BaseEstimator):
         """Learn the points of a graph: networkx's, a sparse adjacency matrix, an edge array (E, 2), or pairs."""
         self.nodes_, self.graph_ = graph_in_memory(graph, self.directed)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        data, task = NodeData(self.graph_, self.graph_.relations()), self._task()
+        relations, task = self.graph_.relations(), self._task()
+        data = NodeData(self.graph_, relations, learned=relations, held=relations[:0])
         task.engine = task.engine.for_data(task.rows(data), task.natural_batch(data))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
