@@ -99,7 +99,7 @@ def test_after_the_first_call_nothing_is_left():
 
 
 def test_copies_and_compiled_layers_and_vmap_work_before_the_first_call():
-    net = nn.Sequential(Lift(P), Linear(8, 4, P), Classifier(4, 2, P))
+    net = nn.Sequential(Lift(P).fit(FEATURES), Linear(8, 4, P), Classifier(4, 2, P))
     expected = copy.deepcopy(net)(FEATURES)
     compiled = torch.compile(copy.deepcopy(net), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(FEATURES), expected)
