@@ -183,6 +183,18 @@ def read_text(path: str | Path, most: int = SMALL) -> str:
     return _decoded(read_bytes(path, most))
 
 
+def read_lines(path: str | Path) -> list[str]:
+    r"""The lines of a text, which end as editors end them: in \n, \r\n or \r, and not at marks within a sentence.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_bytes("a\u2028b\r\nc\n".encode())
+    ...     read_lines(f"{folder}/a.txt")
+    ['a\u2028b', 'c']
+    """
+    return [line.rstrip("\n") for line in io.StringIO(read_text(path, LARGE), newline=None)]
+
+
 def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")

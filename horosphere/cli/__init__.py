@@ -54,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if nameless:
             _close_output()
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # before Python 3.12, Ctrl-C while a class is being made comes as the cause of a RuntimeError
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         _complain(f"stopped; {_kept(args)}")
         return 130
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ def add(commands: Any) -> None:
     summary = "what a trained model says to inputs: texts, users, words, rows of numbers, pictures"
     example = 'horosphere predict runs/textcnn "a fine film" "a bore"'
     predict = command(commands, "predict", run, summary, example)
+    predict._negative_number_matcher = re.compile(r"-\.?\d")  # -1,2 is a row of numbers, and no option
     predict.add_argument("folder", metavar="RUN", help="a folder made by `horosphere train`")
     what = "a text, a user, a word, numbers as in 5.1,3.5, the file of a picture: what the run has learned from"
     predict.add_argument("inputs", metavar="INPUT", nargs="*", help=what)
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
 
 def inputs_in(place: str) -> list[str]:
     """The lines of a file that have something in them, or the files of a folder."""
-    from horosphere.foreign import LARGE, Unreadable, read_text
+    from horosphere.foreign import Unreadable, read_lines
 
     path = Path(place)
     if path.is_dir():
@@ -48,6 +50,6 @@ def inputs_in(place: str) -> list[str]:
     if not path.is_file():
         raise UserError(f"--data {place}: no such file; check the path")
     try:
-        return [line for line in read_text(path, LARGE).splitlines() if line.strip()]
+        return [line for line in read_lines(path) if line.strip()]
     except Unreadable as error:
         raise UserError(f"--data {place}: {error}; give a text in UTF-8") from error

@@ -13,7 +13,7 @@ from horosphere.data.messages import PACKAGES, Pair, read_messages
 from horosphere.data.order import held_out
 from horosphere.data.vocabulary import BEGIN, END, PAD, Unit, Vocabulary, padded, split
 from horosphere.errors import UserError, choices
-from horosphere.foreign import LARGE, Unreadable, printable, read_table, read_text
+from horosphere.foreign import Unreadable, printable, read_lines, read_table
 
 SIDES = ("source", "target")
 SYMBOLS, SHORTEST, LONGEST, EXAMPLES = 10, 2, 8, 5000  # of the tasks that are made up
@@ -59,8 +59,9 @@ def open_pairs(
         train, held = np.arange(len(pairs)), len(pairs) + np.arange(len(others))
         pairs, too_long = pairs + others, too_long + more
     if not len(train) or not len(held):
-        what = f"{len(pairs)} pairs of at most {how.length} tokens"
-        raise UserError(f"{data}: {what}; give at least 2, some to learn from and some to judge by, or raise length")
+        few = f"{valid}: {len(held)}" if valid and len(train) else f"{data}: {len(pairs)}"
+        what = f"{few} pairs of at most {how.length} tokens"
+        raise UserError(f"{what}; give at least 2, some to learn from and some to judge by, or raise length")
     sides = {side: [pair[place] for pair in pairs] for place, side in enumerate(SIDES)}
     found = known or {s: Vocabulary.of([t[row] for row in train], how.unit, how.least) for s, t in sides.items()}
     source = [[*found["source"].encode(text), END] for text in sides["source"]]
@@ -126,7 +127,7 @@ def _table(name: str) -> list[Pair]:
 
 def _two_files(name: str) -> list[Pair]:
     first, second = (part.strip() for part in name.split(",", 1))
-    sources, targets = ([printable(line) for line in read_text(part, LARGE).splitlines()] for part in (first, second))
+    sources, targets = ([printable(line) for line in read_lines(part)] for part in (first, second))
     if len(sources) != len(targets):
         how = "line i of one must be the translation of line i of the other"
         raise UserError(f"{first} has {len(sources):,} lines, {second} {len(targets):,}: {how}")

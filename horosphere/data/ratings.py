@@ -28,6 +28,7 @@ COLUMNS = {
 }
 MOVIELENS = Path("dataset_example", "ml-100k")  # below the folder of recbole
 STARS = (1.0, 5.0)  # of MovieLens
+LARGEST = 1e15  # of a rating: models take squares, in 32 bits
 NAMES, LEARNED = "names.json", "learned.npz"
 
 
@@ -248,11 +249,14 @@ def _columns(path: Path, rows: list[tuple[int, list[str]]]) -> dict[str, int]:
     if not {name for known in COLUMNS.values() for name in known} & set(names):
         return dict(zip(COLUMNS, range(max(3, len(names))), strict=False))
     line, _ = rows.pop(0)
+    for column, known in COLUMNS.items():
+        if sum(name in known for name in names) > 1:
+            raise UserError(f"{path} line {line}: two columns for the {column}; keep one")
     places = {column: names.index(name) for column, known in COLUMNS.items() for name in known if name in names}
     for column in ("user", "item", "rating"):
         if column not in places:
             have = ", ".join(map(one_line, names))
-            raise UserError(f"{path} line {line}: the head names no {column}; it has {have}")
+            raise UserError(f"{path} line {line}: the head names no {column}; it has {have}; name one so")
     return places
 
 
@@ -273,6 +277,8 @@ def _number(path: Path, line: int, what: str, text: str) -> float:
     if not math.isfinite(number):
         said = f"the {what} {one_line(text, 40)} is no finite number"
         raise UserError(f"{path} line {line}: {said}; mend or remove the row")
+    if what == "rating" and abs(number) > LARGEST:
+        raise UserError(f"{path} line {line}: the rating {one_line(text, 40)} is too large; mend or remove the row")
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,8 @@ def open_texts(data: str, valid: str | None, how: TextOptions, known: Known | No
         train, held = np.arange(len(rows)), len(rows) + np.arange(len(others))
         rows = rows + others
     if not len(train) or not len(held):
-        raise UserError(
-            f"{data}: {len(rows)} different texts of one label each; give 2 or more, a line a text, its label first"
-        )
+        few = f"{valid}: {len(held)}" if valid and len(train) else f"{data}: {len(rows)}"
+        raise UserError(f"{few} different texts of one label each; give 2 or more, a line a text, its label first")
     labels, texts = [label for label, _ in rows], [text for _, text in rows]
     classes = known.classes if known else sorted({labels[row] for row in train})
     if len(classes) < 2:
@@ -131,7 +131,10 @@ def read_texts(name: str) -> list[Labelled]:
             raise Unreadable(f"texts with labels are read from {' '.join(DELIMITER)} .jsonl, not {kind or 'this'}")
         found = list(_objects(name) if kind == ".jsonl" else _table(name, DELIMITER[kind]))
     except Unreadable as error:
-        raise UserError(f"{name}: {error}; give a file of labels and texts") from error
+        how = "give a file of labels and texts"
+        if isinstance(error.__cause__, csv.Error):
+            how = "close the quotes and double those inside a cell, or shorten the cell"
+        raise UserError(f"{name}: {error}; {how}") from error
     for where, label, text in found:
         if not label.strip() or not text.strip():
             raise UserError(f"{name} line {where}: an empty label or text; fill it in, or remove the line")
@@ -140,7 +143,10 @@ def read_texts(name: str) -> list[Labelled]:
 
 def _table(name: str, delimiter: str) -> Iterator[tuple[int, str, str]]:
     label, text = 0, 1
-    for place, (line, cells) in enumerate(read_table(name, delimiter=delimiter)):
+    # a quotation mark that is not closed would make all that follows one text: tabs need none, commas want both
+    quoting = {"strict": True} if delimiter == "," else {"quoting": 3}
+    for place, (line, row) in enumerate(read_table(name, delimiter=delimiter, **quoting)):
+        cells = row if delimiter == "," else [_unquoted(cell) for cell in row]
         if len(cells) != 2:
             raise UserError(f"{name} line {line}: a label and a text are two columns, and these are {len(cells)}")
         head = [cell.strip().lower() for cell in cells]
@@ -148,6 +154,13 @@ def _table(name: str, delimiter: str) -> Iterator[tuple[int, str, str]]:
             label, text = map(head.index, COLUMNS)
         else:
             yield line, cells[label], cells[text]
+
+
+def _unquoted(cell: str) -> str:
+    """What stands between the quotation marks that some programs put around a cell."""
+    inner = cell[1:-1]
+    around = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if around else cell
 
 
 def _objects(name: str) -> Iterator[tuple[int, str, str]]:

@@ -21,6 +21,7 @@ SKLEARN = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 LAST, NONE = "last", "none"  # targets: the last column; no column
 HELD_OUT = 5  # every fifth row is held out
 LARGEST = 1e100  # of a number: its square must be one, too
+SMALLEST = 1e-100  # of a spread, likewise
 UNANSWERED = {"", "?", "na", "n/a", "nan", "null"}
 MISSING = {*UNANSWERED, "-", "none"}  # in place of a number; either may be the name of a class
 
@@ -256,14 +257,15 @@ class Scaling:
     @staticmethod
     def standard(x: np.ndarray) -> Scaling:
         """(x - μ)/σ: mean 0 and standard deviation 1."""
-        still = x.max(0) == x.min(0)  # σ of equal numbers may be a rounding error
-        return Scaling(np.where(still, x.max(0), x.mean(0)), np.where(still, 1.0, x.std(0)))
+        spread = x.std(0)
+        still = (x.max(0) == x.min(0)) | (spread < SMALLEST)  # σ of equal numbers may be a rounding error
+        return Scaling(np.where(still, x.max(0), x.mean(0)), np.where(still, 1.0, spread))
 
     @staticmethod
     def ranged(x: np.ndarray, low: float = 0.0, high: float = 1.0) -> Scaling:
         """low + (high - low)(x - min)/(max - min)"""
         least, span = x.min(0), x.max(0) - x.min(0)
-        scale = np.where(span == 0, 1.0, span) / (high - low)
+        scale = np.where(span < SMALLEST, 1.0, span) / (high - low)
         return Scaling(least - low * scale, scale)
 
     def shrunk(self, by: float) -> Scaling:
@@ -325,12 +327,15 @@ def asked_rows(lines: list[str], columns: list[str]) -> tuple[list[str], np.ndar
     """
     kind = "\t" if "\t" in lines[0] else ","
     try:
-        cells = [[cell.strip() for cell in row] for _, row in csv_rows(lines, delimiter=kind)]
+        rows = (row for line in lines for _, row in csv_rows([line], delimiter=kind))  # no quotes across rows
+        cells = [[cell.strip() for cell in row] for row in rows]
     except Unreadable as error:
-        raise UserError(f"the rows: {error}") from error
+        raise UserError(f"the rows: {error}; give each row as an input of its own, with commas or tabs") from error
     names, width = columns, len(columns)
     if set(columns) <= set(cells[0]):
         names, lines, cells = cells[0], lines[1:], cells[1:]
+        if again := [name for name in columns if names.count(name) > 1]:
+            raise UserError(f'the rows: two columns are named "{one_line(again[0], 60)}"; rename one')
         width = len(names)
         if not lines:
             raise UserError("the rows: a header and no row; give some")

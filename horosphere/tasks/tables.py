@@ -21,7 +21,7 @@ from horosphere.models.rbm import RBM
 from horosphere.models.table_model import Sizes, TableModel
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
-from horosphere.train.answers import Answers, best_of, require_one
+from horosphere.train.answers import Answers, best_of, no_answer, require_one
 from horosphere.train.task import Task
 
 NEIGHBOURS = 5  # of the baseline
@@ -83,6 +83,8 @@ class TrainedTable:
             what, values = self.schema.target or "number", self.predict(rows)
         else:
             what, values = "pseudo-likelihood", cast(RBM, self.network).pseudo_likelihood(self._scaled(rows)).numpy()
+        if not (fine := np.isfinite(np.asarray(values, dtype=np.float64))).all():
+            raise no_answer(lines[int(fine.argmin())])
         return Answers(what, None, lines, [[(f"{float(value):.6g}", None)] for value in values])
 
 

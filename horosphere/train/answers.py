@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from horosphere.errors import UserError, one_line
+from horosphere.errors import NotFinite, UserError, one_line
 
 WIDEST = 60  # letters of an input or an answer in a table for a terminal
 
@@ -31,6 +32,11 @@ class Answers:
     inputs: list[str]
     best: list[list[Said]]  # of each input
 
+    def __post_init__(self) -> None:
+        for given, best in zip(self.inputs, self.best, strict=True):
+            if not all(score is None or math.isfinite(score) for _, score in best):
+                raise no_answer(given)
+
     def heads(self) -> list[str]:
         return ["input", self.what, *([self.score] if self.score else [])]
 
@@ -51,6 +57,11 @@ class Answers:
 
         told = zip(self.inputs, self.best, strict=True)
         return [{"input": given, "answers": [named(*said) for said in best]} for given, best in told]
+
+
+def no_answer(given: str) -> NotFinite:
+    why = "it is too far from what was learned, or the weights are damaged"
+    return NotFinite(f'to "{one_line(given, WIDEST)}" there is no finite answer; {why}')
 
 
 def best_of(scores: Tensor, names: Sequence[str], k: int) -> list[list[Said]]:

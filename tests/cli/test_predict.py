@@ -74,6 +74,18 @@ def test_rows_of_a_file_go_by_their_header(trained, told, run):
     assert len(out.splitlines()) == 3
 
 
+def test_a_row_may_begin_with_a_minus(trained, told):
+    folder = trained("tables")
+    found = told(folder, "-1,2,-3,4", "-.5,1,2,3")
+    said = Run.open(folder).load().predict([[-1, 2, -3, 4], [-0.5, 1, 2, 3]])
+    assert [row["answers"][0]["kind"] for row in found] == said
+
+
+def test_lines_of_a_file_end_where_editors_say(trained, told):
+    Path("odd.txt").write_text("an\u2028owl\r\na\x0cdog\n", newline="")
+    assert [row["input"] for row in told(trained("texts"), "--data", "odd.txt")] == ["an\u2028owl", "a\x0cdog"]
+
+
 def test_margins_numbers_and_how_usual_a_row_is(trained, told):
     write_data("tables", Path.cwd())
     run_tiny(Recipe.read("svm", ["data=flowers.csv", "steps=2", "batch=8"]), Path("svm"))
@@ -157,6 +169,9 @@ def test_the_summary_of_a_training_names_it(run):
         ("tables", ["1,2"], 'row 1, "1,2": 2 columns; give height, width, age, weight'),
         ("tables", ["1,2,3,x"], 'the rows, line 1, column weight: "x" is no number'),
         ("tables", ["height,width,age,weight"], "a header and no row"),
+        ("tables", ["1,2,3,1e99"], 'to "1,2,3,1e99" there is no finite answer; '),
+        ("machines", ["1,2,3,1e99"], 'to "1,2,3,1e99" there is no finite answer; '),
+        ("tables", ["1,2,3,4\n1,2,3,4"], "give each row as an input of its own"),
         ("tables", ["--data", "nowhere.csv"], "--data nowhere.csv: no such file; check the path"),
         ("tables", [], "no input; give rows of numbers, as in 5.1,3.5 or --data ROWS.csv"),
         ("texts", [""], "an empty input; give texts"),
@@ -193,5 +208,9 @@ def test_rows_that_were_asked_for():
     assert (lines, x.tolist()) == (["1\t2"], [[1.0, 2.0]])
     with pytest.raises(UserError, match=r'row 2, "1": 1 columns; give a, b'):
         asked_rows(["1,2", "1"], ["a", "b"])
+    with pytest.raises(UserError, match='two columns are named "a"; rename one'):
+        asked_rows(["a,a,b", "1,2,3"], ["a", "b"])
+    with pytest.raises(UserError, match=r'row 2, "3"": 1 columns; give a, b'):
+        asked_rows(['1,"2', '3"'], ["a", "b"])  # a quotation mark reaches no further than its row
     with pytest.raises(UserError, match="1 columns; give 3 as the header has"):
         asked_rows(["b,a,c", "1"], ["a", "b"])

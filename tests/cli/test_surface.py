@@ -163,6 +163,19 @@ def test_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     assert everything() == before
 
 
+def test_ctrl_c_while_a_class_is_made_is_ctrl_c(run, monkeypatch):
+    class Interrupted:
+        def __set_name__(self, *_):
+            raise KeyboardInterrupt
+
+    def imports(*_):
+        type("Late", (), {"field": Interrupted()})  # Python 3.11 makes a RuntimeError of it
+
+    monkeypatch.setattr("horosphere.train.training.fit", imports)
+    code, _, err = run("embed", "tree.tsv", "--quiet", "--out", "other")
+    assert (code, err) == (130, "horosphere: stopped; nothing was written\n")
+
+
 # -- the surface ------------------------------------------------------------------------------------------------------
 
 

@@ -208,6 +208,9 @@ def test_messages_of_sphinx():
 def test_two_files(put):
     one, two = put("a.en", "good\nbad\n\n"), put("a.fr", "bon\nmauvais\nrien\n")
     assert read_pairs(f"{one},{two}") == [("good", "bon"), ("bad", "mauvais")]
+    odd = put("c.en", "good\u2028day\r\nbad\x0cday\x85\r\n")  # marks within a line, which end none
+    other = put("c.fr", "bon\nmauvais")
+    assert [source for source, _ in read_pairs(f"{odd},{other}")] == ["good day", "bad day"]
     shorter = put("b.fr", "bon\nmauvais\n")
     with pytest.raises(UserError, match=r"a\.en has 3 lines, .*b\.fr 2: line i of one must be the translation of line"):
         read_pairs(f"{one},{shorter}")
@@ -229,6 +232,11 @@ def test_a_wrong_file_is_named(put, text, said):
         open_pairs(put("a.tsv", text), None, HOW)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_no_pairs_to_judge_by_are_told_by_their_file(put):
+    with pytest.raises(UserError, match=r"b\.tsv: 0 pairs of at most 32 tokens"):
+        open_pairs(put("a.tsv", numbered(9)), put("b.tsv", ""), HOW)
 
 
 def test_quotation_marks_belong_to_sentences(put):

