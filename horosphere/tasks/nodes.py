@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from horosphere import catalogue
 from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
-from horosphere.data.graph import read_edges, read_labels, write_edges, write_labels
+from horosphere.data.graph import EDGES, read_edges, read_labels, write_edges, write_labels
 from horosphere.data.held_out import hold_out
 from horosphere.errors import UserError, choices
 from horosphere.evaluate.links import link_places, places_without_points
@@ -151,7 +151,8 @@ class Nodes(Task[NodeData]):
 
     def begin(self, folder: Path) -> None:
         write_labels(folder, self.opened.graph.labels)
-        write_edges(folder, self.opened.graph)
+        if not (folder / EDGES).is_file():  # a run that goes on has the same ones
+            write_edges(folder, self.opened.graph)
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
