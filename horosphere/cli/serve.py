@@ -42,4 +42,5 @@ def run(args: argparse.Namespace) -> None:
         try:
             server.serve_forever()
         except KeyboardInterrupt:
+            served.end()
             print("stopped")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from select import select
+from socket import MSG_PEEK
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,12 +29,14 @@ from horosphere.models.writing import autocast, write
 from horosphere.settings import Amount, Count, Seed, convert
 
 LONGEST_REQUEST = 2**16  # bytes
+LONGEST_ANSWER = 4096  # tokens: others wait for it
 PATIENCE = 60  # seconds for a client that neither sends nor reads
 STOPS = 4  # texts that end an answer, at most; as OpenAI has it
 COLDEST = 1e-4  # a temperature; below it the likeliest token is taken
-# what would change an answer, and is not offered; a value of nothing or one asks for nothing
+# what would change an answer, and is not offered
 REFUSED = ("n", "best_of", "echo", "suffix", "logprobs", "logit_bias", "tools", "response_format", "presence_penalty")
-NOTHING: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
+NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
+COUNTS = ("n", "best_of")  # one of them is what is offered
 Tell = Callable[[str], None]
 
 
@@ -62,7 +66,8 @@ def asked_for(body: dict[str, Any], prompt: str) -> Asked:
     Asked(prompt='Once', tokens=5, temperature=0.8, top_p=1.0, seed=None, stop=('.',))
     """
     for name in REFUSED:
-        if body.get(name) not in NOTHING:
+        value = body.get(name)
+        if value not in NOTHING and not (name in COUNTS and value == 1):
             raise UserError(f"{name}: this server does not offer it; leave it out")
     stop = body.get("stop") or ()
     stop = (stop,) if isinstance(stop, str) else stop
@@ -73,7 +78,9 @@ def asked_for(body: dict[str, Any], prompt: str) -> Asked:
     said["tokens"] = body.get("max_tokens") if said["tokens"] is None else said["tokens"]
     options = {name: convert(value, kinds[name], name) for name, value in said.items() if value is not None}
     if not 0 < options.get("top_p", 1.0) <= 1:
-        raise UserError(f"top_p={options['top_p']}: it should lie between 0 and 1")
+        raise UserError(f"top_p={options['top_p']}: it should be more than 0, and at most 1")
+    if options.get("tokens", 0) > LONGEST_ANSWER:
+        raise UserError(f"max_tokens={options['tokens']}: at most {LONGEST_ANSWER:,} are written for one request")
     return Asked(prompt, stop=tuple(stop), **options)
 
 
@@ -114,7 +121,7 @@ class Served:
     def __init__(self, name: str, model: nn.Module, tokenizer: PreTrainedTokenizerFast, device: str = "cpu"):
         self.name, self.tokenizer, self.device = name, tokenizer, device
         self.model = model.to(device).eval()
-        self.lock, self.born = Lock(), int(time.time())
+        self.lock, self.born, self.ending = Lock(), int(time.time()), False
 
     def answer(self, asked: Asked, tell: Tell) -> Answer:
         """tell: called with each piece of the answer. What it raises ends the answer."""
@@ -125,12 +132,24 @@ class Served:
             choice: dict[str, Any] = {"temperature": asked.temperature, "greedy": asked.temperature < COLDEST}
             if not choice["greedy"]:
                 choice["top_p"] = asked.top_p
-            teller = _Teller(self.tokenizer, answer, asked, tell)
+
+            def told(text: str) -> None:
+                if self.ending:
+                    raise ConnectionAbortedError("the server stops")
+                tell(text)
+
+            teller = _Teller(self.tokenizer, answer, asked, told)
             try:
                 write(self.model, self.tokenizer, asked.prompt, asked.tokens, **choice, streamer=teller)
             except _Stop:
                 answer.reason = "stop"
         return answer
+
+    def end(self) -> None:
+        """Break off what is being written, and wait for that: a process must not end within an operation of torch."""
+        self.ending = True
+        with self.lock:
+            pass
 
     def prompt_of(self, messages: Any) -> str:
         """A chat as the text that the model was taught to read."""
@@ -202,7 +221,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _complete(self, asked: Asked, form: _Form) -> None:
         pieces: list[str] = []
-        answer = self.server.served.answer(asked, pieces.append)
+
+        def keep(text: str) -> None:
+            if self._is_alone():
+                raise ConnectionResetError("nobody waits for the answer")
+            pieces.append(text)
+
+        answer = self.server.served.answer(asked, keep)
         used = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.tokens}
         usage = {**used, "total_tokens": answer.prompt_tokens + answer.tokens}
         self._send({**form.whole("".join(pieces), answer.reason), "usage": usage})
@@ -222,6 +247,15 @@ class Handler(BaseHTTPRequestHandler):
         answer = self.server.served.answer(asked, lambda text: event(json.dumps(form.piece(text))))
         event(json.dumps(form.piece("", answer.reason)))
         event("[DONE]")
+
+    def _is_alone(self) -> bool:
+        """Whether the client has gone: then its side of the connection has ended."""
+        if not select([self.connection], [], [], 0)[0]:
+            return False
+        try:
+            return not self.connection.recv(1, MSG_PEEK)
+        except OSError:
+            return True
 
     # -- requests and replies -------------------------------------------------------------------------------------
 
@@ -279,6 +313,8 @@ def _prompt(prompt: Any) -> str:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         raise UserError("prompt: give one text")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise UserError("prompt: half of a letter (a lone surrogate); send whole ones")
     return prompt
 
 

@@ -10,7 +10,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.geometry import Euclidean, Manifold, Product
 from horosphere.geometry.holders import HoldsPoints
 from horosphere.nn.centred import over_processes
-from horosphere.nn.first_call import settle
+from horosphere.nn.first_call import require_manifold, require_no_array, settle
 from horosphere.nn.near import has_values, in_radii, require_near
 
 
@@ -30,6 +30,7 @@ class Embedding(HoldsPoints, nn.Embedding):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, manifold: Manifold, std: float = 1.0, **torch_options: Any
     ):
+        require_manifold(manifold, type(self).__name__)
         self.std = std
         # nn.Embedding.__init__ calls reset_parameters, before modules can be set
         object.__setattr__(self, "_start", manifold)
@@ -132,6 +133,7 @@ class Lift(nn.Module):
 
     def _look(self, v: Tensor) -> None:
         """At the first batch: its values are read where they can be, and a GPU waits."""
+        require_no_array(v, "Lift")
         readable = has_values(v)
         if isinstance(self.scale, Tensor):
             self._match(self.scale, v, readable)

@@ -53,6 +53,12 @@ def require_manifold(manifold: Any, layer: str) -> None:
     raise UserError(f"{layer}: {type(manifold).__name__} is no manifold; give one, as in Lorentz(c=1.0)")
 
 
+def require_no_array(x: Any, layer: str) -> None:
+    """Complain about numpy's arrays."""
+    if type(x).__module__ == "numpy":
+        raise UserError(f"{layer}: x is an array of numpy; give a tensor, as in torch.from_numpy(x).float()")
+
+
 class _Meeting:
     """Before the first call."""
 
@@ -63,8 +69,7 @@ class _Meeting:
         if torch.compiler.is_compiling() or not inputs:
             return
         x, name = inputs[0], type(layer).__name__.removeprefix("_Flat")
-        if type(x).__module__ == "numpy":
-            raise UserError(f"{name}: x is an array of numpy; give a tensor, as in torch.from_numpy(x).float()")
+        require_no_array(x, name)
         if not _has_numbers(x):
             return
         if (known := _made.get(x)) is not None and not _same(known[1], self.manifold):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 pytest.importorskip("transformers", reason="language models need transformers")
 
 from horosphere.cli import main
-from horosphere.models.serving import LONGEST_REQUEST, Served, Server
+from horosphere.models.serving import LONGEST_REQUEST, Asked, Served, Server
 from horosphere.tasks.language import load
 from tests.tasks.tiny import LANGUAGE, write_text
 
@@ -153,6 +154,10 @@ def test_a_chat_needs_a_template(port, trained):
         ("/v1/completions", {**GREEDY, "top_p": 1.5}, 400, "top_p=1.5"),
         ("/v1/completions", {**GREEDY, "stop": [""]}, 400, "stop: give a text"),
         ("/v1/completions", {**GREEDY, "n": 2}, 400, "n: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "echo": True}, 400, "echo: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "logprobs": 1}, 400, "logprobs: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "max_tokens": 10**9}, 400, "at most 4,096 are written"),
+        ("/v1/completions", {**GREEDY, "prompt": "\ud800"}, 400, "half of a letter"),
         ("/v1/completions", {**GREEDY, "logprobs": 5}, 400, "logprobs: this server does not offer it"),
         ("/v1/completions", {**GREEDY, "model": "gpt"}, 404, "model gpt: here is cats alone"),
         ("/v1/completions", b"[]", 400, "send a JSON object"),
@@ -182,6 +187,45 @@ def test_who_goes_away_does_not_stop_the_others(port):
     connection.getresponse().read(1)
     connection.sock.close() if connection.sock else connection.close()
     assert ask(port, "/v1/completions", GREEDY)[0] == 200
+
+
+def test_an_answer_that_nobody_waits_for_is_broken_off(trained):
+    """Without a stream too: the next request would wait for all of it."""
+    model, tokenizer = load(trained)
+    served = Served("cats", model, tokenizer)
+    with Server(served, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({**GREEDY, "max_tokens": 4096}), JSON)
+        while not served.lock.locked():
+            time.sleep(0.01)
+        connection.close()
+        assert served.lock.acquire(timeout=5)
+        served.lock.release()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_ends_within_an_answer(trained):
+    """And waits for it: a process that ends within an operation of torch is aborted."""
+    model, tokenizer = load(trained)
+    served, said = Served("cats", model, tokenizer), []
+
+    def stop_at_once(text):
+        said.append(text)
+        ending = threading.Thread(target=served.end)
+        ending.start()
+        while not served.ending:
+            time.sleep(0.001)
+        assert ending.is_alive()
+        said.append(ending)
+
+    with pytest.raises(ConnectionAbortedError):
+        served.answer(Asked("the cat", tokens=200, temperature=2.0, seed=0), stop_at_once)
+    said[1].join(5)
+    assert not said[1].is_alive()
+    assert len(said) == 2
 
 
 def test_the_command_serves_until_it_is_stopped(trained, run):

@@ -45,6 +45,8 @@ WRONG = {
     ),
     "pixels outside": (lambda: Conv2d(3, 4, 3, P)(PICTURES), "Conv2d: x is"),
     "numpy": (lambda: Linear(8, 4, L)(FEATURES.numpy()), "torch.from_numpy(x).float()"),
+    "numpy to lift": (lambda: Lift(L)(FEATURES.numpy()), "torch.from_numpy(x).float()"),
+    "name of a table": (lambda: Embedding(5, 2, "lorentz"), "give the manifold, as in Lorentz(c=1.0)"),
     "class": (lambda: Linear(8, 16, Lorentz), "give one of it, as in Lorentz(c=1.0)"),
     "name": (lambda: Linear(8, 16, "lorentz"), "give the manifold, as in Lorentz(c=1.0)"),
     "class of a loop": (lambda: GRU(8, 16, Lorentz), "GRU: the manifold is the class Lorentz"),
