@@ -9,7 +9,7 @@ import torch
 
 from horosphere import nn, optim
 from horosphere.cli import generate
-from horosphere.models.dense import mask_rcnn
+from horosphere.models.detection import mask_rcnn
 from horosphere.models.hcformer import HCFormer
 from horosphere.nn.slots import SlotNorm
 

@@ -100,9 +100,10 @@ def known_settings(recipe: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def network_of(recipe: Mapping[str, Any]) -> Model | None:
-    """What the table says of the network of a recipe."""
-    name = str(recipe.get("backbone", recipe.get("model")))
-    return models().get(f"{name.partition(':')[0]}:" if ":" in name else name)
+    """What the table says of the network of a recipe whose settings can be changed: its model, else its backbone."""
+    names = [str(recipe.get(setting)) for setting in ("model", "backbone")]
+    model, backbone = (models().get(f"{name.partition(':')[0]}:" if ":" in name else name) for name in names)
+    return model if backbone is None or (model and model.settings) else backbone
 
 
 def owners(setting: str) -> list[str]:

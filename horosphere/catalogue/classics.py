@@ -360,4 +360,39 @@ RATINGS: tuple[Model, ...] = (
     ),
 )
 
-MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS)
+
+def _seeing(name: str, task: str, build: str, title: str, **more: Any) -> Model:
+    """A network of pixels or objects, whose classifier lives in any geometry."""
+    settings = {"settings": "horosphere.models.config:InAnyGeometry", "geometries": ANY}
+    return Model(name, task, f"horosphere.models.{build}", title, **{**settings, **more})
+
+
+SEEING: tuple[Model, ...] = (
+    _seeing(
+        *("fcn", "pixels", "segmentation:FCN", "FCN"),
+        paper="Long et al. 2015; Ghadimi Atigh et al. 2022",
+        notes=("10.25",),
+    ),
+    _seeing(
+        *("tinyssd", "objects", "tinyssd:TinySSD", "TinySSD"),
+        settings="horosphere.models.tinyssd:TinySSDConfig",
+        ablations=("negatives",),
+        paper="after Liu et al. 2016",
+        notes=("10.10", "10.11", "10.12", "10.13", "10.14", "10.15", "10.16"),
+        parameters=(((3, 1, 256), 1_010_376),),
+    ),
+    _seeing(
+        *("fast-rcnn", "objects", "detection:FastRCNN", "Fast R-CNN"),
+        paper="Girshick 2015",
+        oracle="torchvision's RoIHeads",
+        notes=("10.20",),
+    ),
+    _seeing(
+        *("faster-rcnn", "objects", "detection:faster_rcnn", "Faster R-CNN"),
+        paper="Ren et al. 2015; Lang et al. 2022",
+        oracle="torchvision's FasterRCNN",
+        notes=("10.21", "10.22"),
+    ),
+)
+
+MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *SEEING)

@@ -58,11 +58,19 @@ def _models(task: str | None, geometry: str | None) -> None:
         whose = f" of {task}" if task else ""
         raise UserError(f"--geometry {geometry}: no model{whose} exists in it; {choices(geometry, known)}")
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
-    table(["model", "task", "geometries", "flat twin", "paper"], rows)
+    heads = ["model", "task", "geometries", "flat twin", "paper"]
+    if task and any(m.parameters for m in entries):
+        rows, heads = [[*row, _sizes(m)] for row, m in zip(rows, entries, strict=True)], [*heads, "parameters"]
+    table(heads, rows)
     named = {"tasks": catalogue.tasks(), "recipes": recipe_names(), "comparisons": catalogue.comparisons()}
     for what, names in {} if task or geometry else named.items():
         print("\n" + fill(f"{what}: {', '.join(names)}", 120, break_on_hyphens=False, subsequent_indent="  "))
     print("\nMore about any of them, and its settings: horosphere list NAME")
+
+
+def _sizes(model: catalogue.Model) -> str:
+    """Its parameters, for so many classes: of the first of its sizes."""
+    return f"{model.parameters[0][1]:,} for {model.parameters[0][0][1]} classes" if model.parameters else ""
 
 
 def _chapter(chapter: notes.Chapter) -> None:

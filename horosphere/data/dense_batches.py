@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,32 +68,89 @@ def collate_masks(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Te
     return {"images": images.permute(0, 3, 1, 2), "masks": masks}
 
 
-def collate_instances(rows: Sequence[tuple[np.ndarray, Instances]]) -> dict[str, Tensor]:
-    height, width = (max(image.shape[axis] for image, _ in rows) for axis in (0, 1))
-    counts = [len(objects.labels) for _, objects in rows]
+def framed(
+    image: np.ndarray, objects: Instances, size: int, scale: tuple[float, float], flip: bool, draws: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A window of a picture, brought to a square, and the objects whose middle lies in it.
+
+    The window has the picture's sides divided by a number of `scale`: a part of it; or more, filled with the mean
+    colour.
+    draws (4,), from 0 to 1: scale (evenly in its logarithm), top, left, flip.
+    -> (size, size, 3) uint8, (T, 5) float32: class, left, top, right, bottom in shares of the window
+    """
+    zoom = scale[0] * (scale[1] / scale[0]) ** float(draws[0])
+    height, width = (max(1, round(side / zoom)) for side in image.shape[:2])
+    # within the picture where the window is smaller; around it where it is larger
+    top, left = round(float(draws[1]) * (image.shape[0] - height)), round(float(draws[2]) * (image.shape[1] - width))
+    window = np.empty((height, width, 3), dtype=np.uint8)
+    window[:] = [round(255 * c) for c in MEAN]
+    y, x = max(0, top), max(0, left)
+    seen = image[y : top + height, x : left + width]
+    window[y - top : y - top + seen.shape[0], x - left : x - left + seen.shape[1]] = seen
+    boxes = (objects.boxes - np.array([left, top, left, top])) / np.array([width, height, width, height])
+    middle = (boxes[:, :2] + boxes[:, 2:]) / 2
+    inside = ((middle >= 0) & (middle <= 1)).all(1) & ~objects.crowd
+    boxes, square = boxes[inside].clip(0, 1), resized(window, size, size)
+    if flip and draws[3] < 0.5:
+        square, boxes = square[:, ::-1], flipped_boxes(boxes, 1)
+    return square, np.concatenate((objects.labels[inside, None], boxes), 1).astype(np.float32)
+
+
+def flipped_boxes(boxes: np.ndarray, width: float) -> np.ndarray:
+    """Left and right exchanged in a picture of this width.   (N, 4) -> (N, 4)
+
+    >>> flipped_boxes(np.array([[1.0, 2.0, 4.0, 6.0]]), 10)
+    array([[6., 2., 9., 6.]])
+    """
+    left, top, right, bottom = boxes.T
+    return np.stack((width - right, top, width - left, bottom), 1)
+
+
+def collate_boxes(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Tensor]:
+    """images (B, 3, s, s), truth (B, M, 5), M the next power of 2: a step is captured anew for few of them."""
+    most = 1 << (max([1, *(len(objects) for _, objects in rows)]) - 1).bit_length()
+    truth = torch.zeros(len(rows), most, 5)
+    for row, (_, objects) in zip(truth, rows, strict=True):
+        row[: len(objects)] = torch.from_numpy(objects)
+    images = torch.from_numpy(np.stack([image for image, _ in rows]))
+    return {"images": images.permute(0, 3, 1, 2), "truth": truth}
+
+
+def collate_instances(rows: Sequence[tuple[Any, ...]], masks: bool = True) -> dict[str, Tensor]:
+    """Rows (image, Instances), or (image, Instances, proposals)."""
+    height, width = (max(row[0].shape[axis] for row in rows) for axis in (0, 1))
     images = np.zeros((len(rows), height, width, 3), dtype=np.uint8)
-    masks = np.zeros((sum(counts), height, width), dtype=np.uint8)
-    for number, (image, objects) in enumerate(rows):
-        (high, wide), first = image.shape[:2], sum(counts[:number])
-        images[number, :high, :wide] = image
-        masks[first : first + counts[number], :high, :wide] = objects.masks
-    return {
+    for place, (image, *_) in zip(images, rows, strict=True):
+        place[: image.shape[0], : image.shape[1]] = image
+    found = [row[1] for row in rows]
+    batch = {
         "images": torch.from_numpy(images).permute(0, 3, 1, 2),
-        "sizes": torch.tensor([image.shape[:2] for image, _ in rows]),
-        "counts": torch.tensor(counts),
-        "boxes": torch.from_numpy(np.concatenate([objects.boxes for _, objects in rows])),
-        "labels": torch.from_numpy(np.concatenate([objects.labels for _, objects in rows])),
-        "masks": torch.from_numpy(masks),
+        "sizes": torch.tensor([row[0].shape[:2] for row in rows]),
+        "counts": torch.tensor([len(objects.labels) for objects in found]),
+        "boxes": torch.from_numpy(np.concatenate([objects.boxes for objects in found])),
+        "labels": torch.from_numpy(np.concatenate([objects.labels for objects in found])),
     }
+    if masks:
+        every = np.zeros((len(batch["labels"]), height, width), dtype=np.uint8)
+        for place, mask in zip(every, (mask for objects in found for mask in objects.masks), strict=True):
+            place[: mask.shape[0], : mask.shape[1]] = mask
+        batch["masks"] = torch.from_numpy(every)
+    if len(rows[0]) > 2:
+        batch["proposals"] = torch.from_numpy(np.concatenate([row[2] for row in rows]))
+        batch["proposal_counts"] = torch.tensor([len(row[2]) for row in rows])
+    return batch
 
 
-def separated(batch: dict[str, Tensor]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    """A batch of `collate_instances` as torchvision takes it: pictures (3, H, W) from 0 to 1, and their targets."""
+def separated(batch: dict[str, Tensor]) -> tuple[list[Any], ...]:
+    """A batch of `collate_instances` as R-CNNs take it: pictures (3, H, W) from 0 to 1, targets, and proposals."""
     sizes, counts = batch["sizes"].tolist(), batch["counts"].tolist()
     images = [image[:, :high, :wide].float() / 255 for image, (high, wide) in zip(batch["images"], sizes, strict=True)]
-    parts = [batch[name].split(counts) for name in ("boxes", "labels", "masks")]
-    targets = [
-        {"boxes": boxes, "labels": labels, "masks": masks[:, :high, :wide]}
-        for boxes, labels, masks, (high, wide) in zip(*parts, sizes, strict=True)
-    ]
-    return images, targets
+    names = [name for name in ("boxes", "labels", "masks") if name in batch]
+    parts = [batch[name].split(counts) for name in names]
+    targets = [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
+    for target, (high, wide) in zip(targets, sizes, strict=True):
+        if "masks" in target:
+            target["masks"] = target["masks"][:, :high, :wide]
+    if "proposals" not in batch:
+        return images, targets
+    return images, targets, list(batch["proposals"].split(batch["proposal_counts"].tolist()))

@@ -226,6 +226,21 @@ def _try(network: nn.Module, name: str, size: int) -> None:
     network.train()
 
 
+def head_of(network: nn.Module) -> nn.Module:
+    """The classifier of a network: what it says itself, as those of timm do, else its last linear layer.
+
+    >>> head_of(create_backbone("resnet18", num_classes=10)).out_features
+    10
+    """
+    own = network.get_classifier() if hasattr(network, "get_classifier") else None  # type: ignore[operator]
+    if isinstance(own, nn.Module) and next(own.parameters(), None) is not None:
+        return own
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise UserError(f"{type(network).__name__}: it has no linear layer at its end that could learn faster")
+    return linear[-1]
+
+
 def blocks_of(network: nn.Module) -> list[nn.Module]:
     """What is compiled and sharded one by one: what a network says itself, else its parts that stand in lists and are
     several of one kind, as the blocks of ResNets and transformers are."""

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Euclidean, Manifold
 from horosphere.geometry.manifold import full_precision
 from horosphere.nn.axes import free_along, one_geometry, point_along, require_width, sq_along, through
 from horosphere.nn.first_call import settle
+from horosphere.nn.linear import TABLE, scores_of
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
@@ -61,13 +62,23 @@ class _Conv(nn.modules.conv._ConvNd):
     @full_precision
     def _time(self, u: Tensor, c: float | Tensor) -> Tensor:
         """√(1/c + Σ_patch|u|²)/√(kᴺC) of each patch.   (B, C, …) -> (B, 1, …)"""
-        squares = F.pad(sq_along(u, self.channels), self._reversed_padding_repeated_twice)
-        sizes = zip(self.kernel_size, self.stride, self.dilation, strict=True)
-        for axis, (kernel, stride, dilation) in enumerate(sizes, self.channels + 1):
-            # one axis after the other: a box of k·k squares is 2k additions, in the dtype of u
-            squares = squares.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation].sum(-1)
         # /√(kᴺC): as in `Linear`, where the time of a normalised point is about √d
-        return (1 / c + squares).sqrt() / math.sqrt(self.in_channels * math.prod(self.kernel_size))
+        return patch_times(u, c, self) / math.sqrt(self.in_channels * math.prod(self.kernel_size))
+
+
+def patch_times(u: Tensor, c: float | Tensor, conv: nn.modules.conv._ConvNd) -> Tensor:
+    """√(1/c + Σ_patch|u|²): the time of each patch that a convolution reads, as one point.   (B, C, …) -> (B, 1, …)
+
+    >>> patch_times(torch.ones(1, 3, 2, 2), 1.0, nn.Conv2d(3, 1, 2)).squeeze()  # √(1 + 12)
+    tensor(3.6056)
+    """
+    channels = -1 - len(conv.kernel_size)
+    squares = F.pad(sq_along(u, channels), conv._reversed_padding_repeated_twice)
+    sizes = zip(conv.kernel_size, conv.stride, conv.dilation, strict=True)
+    for axis, (kernel, stride, dilation) in enumerate(sizes, channels + 1):
+        # one axis after the other: a box of k·k squares is 2k additions, in the dtype of u
+        squares = squares.unfold(axis, dilation * (kernel - 1) + 1, stride)[..., ::dilation].sum(-1)
+    return (1 / c + squares).sqrt()
 
 
 class Conv1d(_Conv, nn.Conv1d):
@@ -96,6 +107,40 @@ class Conv2d(_Conv, nn.Conv2d):
     >>> Conv2d(3, 5, 3, Lorentz(), stride=2)(x).shape
     torch.Size([2, 5, 3, 3])
     """
+
+
+class ConvClassifier(nn.Conv2d):
+    """Logits of every place of a picture of points; torch's convolution in flat space.   (B, C, H, W) -> (B, K, H', W')
+
+    The points of a patch, side by side, are one point. Logits are |w| times its signed distances to hyperplanes, as in
+    `Classifier`. Zero padding is the origin.
+
+    >>> from horosphere.geometry import Euclidean, Lorentz
+    >>> x, flat = torch.randn(2, 3, 8, 8), ConvClassifier(3, 5, 3, Euclidean(), padding=1)
+    >>> torch.equal(flat(x), F.conv2d(x, flat.weight, flat.bias, padding=1))
+    True
+    >>> ConvClassifier(3, 5, 3, Lorentz(), padding=1)(x).shape
+    torch.Size([2, 5, 8, 8])
+    """
+
+    def __init__(self, in_channels: int, classes: int, kernel_size: int, manifold: Manifold, padding: int = 0):
+        super().__init__(in_channels, classes, kernel_size, padding=padding)
+        self.manifold = settle(self, one_geometry(manifold, "ConvClassifier"), makes=Euclidean(), dim=-3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        require_width(x, self.in_channels, self, -3)
+        if self.manifold.flat:
+            return super().forward(x)
+        u = free_along(x, self.manifold, -3)
+        return self._logits(u, self.weight.flatten(1), self.bias, self.manifold.c)
+
+    @full_precision
+    def _logits(self, u: Tensor, weight: Tensor, bias: Tensor | None, c: float | Tensor) -> Tensor:
+        def convolved(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+            return self._conv_forward(u, weight.view_as(self.weight), bias)
+
+        form = TABLE._replace(linear=convolved, of_planes=lambda number: number.view(-1, 1, 1))
+        return scores_of(u, patch_times(u, c, self), weight, bias, c, form)
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------

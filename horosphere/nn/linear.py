@@ -133,7 +133,7 @@ def hyperplane_pairs(
         entries = pair_products(x, weight, row, column)
         return entries if bias is None else entries + bias[column]
 
-    return _scores(x, weight, bias, manifold, _Form(products, lambda time: time[row, 0], lambda a: a[column]))
+    return _scores(x, weight, bias, manifold, Form(products, lambda time: time[row, 0], lambda a: a[column]))
 
 
 def _own_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -142,7 +142,7 @@ def _own_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return product if bias is None else product + bias
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     """Which points meet which hyperplanes."""
 
     linear: Callable[..., Tensor]  # points, rows of weights, biases -> scores, as F.linear
@@ -150,21 +150,26 @@ class _Form(NamedTuple):
     of_planes: Callable[[Tensor], Tensor]  # a number of each hyperplane (..., K), as scores have it
 
 
-TABLE = _Form(F.linear, lambda number: number, lambda number: number)
+TABLE = Form(F.linear, lambda number: number, lambda number: number)
 OWN_ROWS = TABLE._replace(linear=_own_rows)
 
 
-def _scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, form: _Form) -> Tensor:
-    """The formula of `hyperplane_logits`."""
-    linear, of_points, of_planes = form
+def _scores(x: Tensor, weight: Tensor, bias: Tensor | None, manifold: Manifold, form: Form) -> Tensor:
+    """`hyperplane_logits`, for any way in which points meet hyperplanes."""
     if isinstance(manifold, Product):
         shared = None if bias is None else bias / len(manifold.dims)
         by_factor = zip(manifold.split(x), manifold.split(weight), manifold.factors, strict=True)
         return sum((_scores(x, w, shared, m, form) for x, w, m in by_factor), x.new_zeros(()))
     space, time = manifold.ambient(x)
-    if time is None:
-        return linear(space, weight, bias)
-    root = manifold.c**0.5
+    return form.linear(space, weight, bias) if time is None else scores_of(space, time, weight, bias, manifold.c, form)
+
+
+def scores_of(
+    space: Tensor, time: Tensor, weight: Tensor, bias: Tensor | None, c: float | Tensor, form: Form = TABLE
+) -> Tensor:
+    """The formula of `hyperplane_logits`, of points whose coordinates and time are known."""
+    linear, of_points, of_planes = form
+    root = c**0.5
     root = root.to(weight.dtype) if isinstance(root, Tensor) else root  # a learned c stays fp32 in a bf16 model
     # a row of zeros has no hyperplane: its logit is its bias. Clamped under the root, whose gradient at 0 is NaN
     length = sq(weight).squeeze(-1).clamp_min(torch.finfo(weight.dtype).tiny).sqrt()

@@ -1,5 +1,6 @@
 """Which parameters are points, which are decayed, and which are left alone."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -47,6 +48,27 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
     ]
     groups += [{"params": ps, "weight_decay": 0.0, "manifold": m} for m, ps in points.items()]
     return [{**g, **options} for g in groups if g["params"]]
+
+
+def with_rate(
+    groups: list[dict[str, Any]], chosen: Callable[[nn.Parameter], bool], lr_scale: float
+) -> list[dict[str, Any]]:
+    """The same groups, where `chosen` parameters are apart and learn `lr_scale` times as fast.
+
+    >>> layers = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 4, bias=False))
+    >>> groups = with_rate(param_groups(layers), lambda p: p is layers[1].weight, 10.0)
+    >>> [(tuple(g["params"][0].shape), g.get("lr_scale")) for g in groups]
+    [((3, 2), None), ((4, 3), 10.0)]
+    """
+    if lr_scale == 1:
+        return groups
+    apart = []
+    for group in groups:
+        fast = [p for p in group["params"] if chosen(p)]
+        slow = [p for p in group["params"] if not chosen(p)]
+        apart += [{**group, "params": slow}] if slow else []
+        apart += [{**group, "params": fast, "lr_scale": lr_scale * group.get("lr_scale", 1.0)}] if fast else []
+    return apart
 
 
 def _is_point(module: nn.Module, name: str) -> bool:

@@ -66,6 +66,7 @@ class OpenVocabulary(Masks):
 
     towers: str = "two"  # a run of image_text, or another pair of towers that has vectors of places
     template: str = "a photo of a {}."  # what the text tower reads of a class
+    ignore: int | None = 255  # the number in masks that counts for nothing
     names: tuple[str, ...] | None = None  # of the classes, in the order of their numbers, where there is no classes.txt
     unseen: tuple[str, ...] | None = None  # names of the classes not to learn from; none: every third
     least_names: Count | None = 2  # a step has so many of the names at least, others are left out by chance; none: all

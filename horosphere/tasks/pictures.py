@@ -21,11 +21,12 @@ from horosphere.evaluate.classification import judge_pictures
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
 from horosphere.measure.hierarchy import class_distances
-from horosphere.models.backbones import blocks_of, classifier, for_cuda, laid_out
+from horosphere.models.backbones import blocks_of, classifier, for_cuda, head_of, laid_out
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
+from horosphere.optim.groups import with_rate
 from horosphere.runs import Run
-from horosphere.settings import FLAT, Decay, Size
+from horosphere.settings import FLAT, Decay, Positive, Size
 from horosphere.train.answers import Answers, best_of
 from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
@@ -81,6 +82,7 @@ class Pictures(Task[ImageData]):
     size: Size = 224  # pixels a side
     channels: Literal[1, 3] = 3  # 1: pictures become grey; most networks take 3
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
+    head_lr: Positive = 1.0  # learning rate of the classifier, in lr's: more where all else is trained already
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average
     augmentation: Annotated[Augmentation, FLAT] = field(default_factory=Augmentation)
@@ -171,6 +173,12 @@ class Pictures(Task[ImageData]):
         averaged = cast(Averaged, model)
         networks = [averaged.network] if averaged.average is None else [averaged.network, averaged.average]
         return [block for network in networks for block in blocks_of(network)]
+
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        if self.head_lr == 1:
+            return super().groups(model)
+        head = {id(p) for p in head_of(cast(Averaged, model).network).parameters()}
+        return with_rate(super().groups(model), lambda p: id(p) in head, self.head_lr)
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         return evaluate_pictures(model, self.pictures, self.size, self.augmentation, self.world, self.channels)

@@ -49,7 +49,6 @@ class Task(Generic[Data]):
     kind: ClassVar[str]  # its name in the catalogue
     metrics: ClassVar[tuple[Metric, ...]] = ()  # of `evaluate`, those that people are shown, the most telling first
     unit: ClassVar[str] = "rows"  # what throughput counts
-    configured: ClassVar[str] = "model"  # the setting that names the network whose configuration can be changed
     one_shape: ClassVar[bool] = False  # all batches have the same shapes: blocks are compiled for theirs, and no others
     options: ClassVar[type[CompareOptions]] = CompareOptions  # of `horosphere compare`
     then: ClassVar[str] = ""  # what to do next with a {run}
@@ -218,8 +217,8 @@ class Task(Generic[Data]):
         where, sections = str(run.folder), run.about.recipe
         try:
             task = settings.build(cls, sections["task"], where)
-            entry = cls.network(getattr(task, cls.configured))
-            known = catalogue.resolve(entry.settings) if entry.settings else None
+            entry = cls.configured(sections["task"])
+            known = catalogue.resolve(entry.settings) if entry and entry.settings else None
             (config,) = settings.assign((known,), sections["model"], where) if known else ({},)
             return replace(task, config=config)
         except (TypeError, UserError) as error:
@@ -235,15 +234,21 @@ class Task(Generic[Data]):
 
     def configuration(self) -> Any:
         """The whole configuration of the network, changes included; None where it has none."""
-        entry = self.network(getattr(self, self.configured))
-        if entry.configure:
+        entry = self.configured(settings.values_of(self))
+        if entry and entry.configure:
             return catalogue.resolve(entry.configure)(entry.name, **self.config)
-        return catalogue.resolve(entry.settings)(**self.config) if entry.settings else None
+        return catalogue.resolve(entry.settings)(**self.config) if entry and entry.settings else None
 
     @classmethod
     def network(cls, name: str) -> catalogue.Model:
-        """What the catalogue says of the network that `configured` names."""
+        """What the catalogue says of this model, which must be one of the task's."""
         return catalogue.model(name, cls.kind)
+
+    @classmethod
+    def configured(cls, given: Mapping[str, Any]) -> catalogue.Model | None:
+        """The network whose configuration these settings of the task may change; None where they name none."""
+        name = given.get("model")
+        return cls.network(name) if isinstance(name, str) else None
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The settings as run.json keeps them: those of the task, and the whole configuration of the network."""

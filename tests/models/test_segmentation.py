@@ -1,0 +1,70 @@
+"""Any size of pictures is answered pixel by pixel, and ignored pixels teach nothing."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from horosphere.errors import UserError
+from horosphere.models.detection import mask_rcnn
+from horosphere.models.segmentation import SemanticFPN, segmentation_loss
+from tests.models.tiny_backbones import PLAIN, STAGED, hcformer, timm_vit, torchvision_swin
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("build", [*STAGED, *PLAIN])
+@pytest.mark.parametrize("size", [(64, 64), (45, 71), (7, 130)])
+def test_every_pixel_has_its_logits_at_any_size(build, size):
+    model = SemanticFPN(build(), 3, width=8).eval()
+    logits = model(torch.randn(1, 3, *size))
+    assert logits.shape == (1, 3, *size)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("build", [hcformer, torchvision_swin, timm_vit])
+def test_every_part_learns(build):
+    model = SemanticFPN(build(), 3, width=8).train()
+    segmentation_loss(model(torch.randn(2, 3, 64, 64)), torch.randint(3, (2, 64, 64)), -1).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("width", [8, 36, 40, 256])
+def test_a_batch_is_answered_as_its_rows_are_alone_also_on_maps_of_one_place(width):
+    """The coarsest map of 32 pixels is one place: whatever is normed there needs more than one channel."""
+    model = SemanticFPN(hcformer(), 3, width=width).train()
+    x, classes = torch.randn(4, 3, 32, 32), torch.randint(3, (4, 32, 32))
+    together = torch.autograd.grad(segmentation_loss(model(x), classes, -1), list(model.parameters()))
+    alone = [
+        torch.autograd.grad(segmentation_loss(model(x[i : i + 1]), classes[i : i + 1], -1), list(model.parameters()))
+        for i in range(4)
+    ]
+    for whole, *rows in zip(together, *alone, strict=True):
+        assert_close(torch.stack(rows).mean(0), whole, rtol=1e-3, atol=1e-5)
+    assert min(m.num_channels // m.num_groups for m in model.towers.modules() if isinstance(m, nn.GroupNorm)) >= 4
+    assert max(m.num_groups for m in model.towers.modules() if isinstance(m, nn.GroupNorm)) <= 32
+
+
+def test_patches_of_fourteen_pixels():
+    model = SemanticFPN(timm_vit(14), 3, width=8).eval()
+    assert model.pyramid.strides == (3.5, 7, 14, 28)
+    assert model(torch.randn(1, 3, 50, 61)).shape == (1, 3, 50, 61)
+    with pytest.raises(UserError, match="a backbone of stride 14: Mask R-CNN needs powers of 2"):
+        mask_rcnn(timm_vit(14), 2, width=8)
+
+
+def test_the_loss_is_a_mean_over_rows_that_ignored_pixels_do_not_touch():
+    logits, classes = torch.randn(4, 3, 5, 6, requires_grad=True), torch.randint(3, (4, 5, 6))
+    assert_close(segmentation_loss(logits, classes, -1), F.cross_entropy(logits, classes))
+    classes[:2, :, :4] = -1
+    whole = segmentation_loss(logits, classes, -1)
+    assert_close(
+        whole, (segmentation_loss(logits[:1], classes[:1], -1) + 3 * segmentation_loss(logits[1:], classes[1:], -1)) / 4
+    )
+    whole.backward()
+    assert ((logits.grad == 0).all(1) == (classes == -1)).all()
+    assert segmentation_loss(logits, torch.full_like(classes, -1), -1) == 0
