@@ -96,7 +96,7 @@ def test_a_near_miss_is_answered_with_the_name():
 @pytest.mark.parametrize("name", [None, 7, [1], "", "weather"])
 def test_what_is_no_task_is_answered_with_all(name):
     said = refused(lambda: catalogue.task(name))
-    assert said.startswith(f"task={name}: there is no such task; choose from language, pictures, dense, nodes")
+    assert said.startswith(f"task={name}: there is no such task; choose from language, pictures, pixels, objects, ")
 
 
 def test_a_model_of_another_task_and_one_that_is_no_model_by_itself():

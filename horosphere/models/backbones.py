@@ -237,7 +237,9 @@ def head_of(network: nn.Module) -> nn.Module:
         return own
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
     if not linear:
-        raise UserError(f"{type(network).__name__}: it has no linear layer at its end that could learn faster")
+        raise UserError(
+            f"{type(network).__name__}: no linear layer is its classifier; leave out what is said of the head"
+        )
     return linear[-1]
 
 

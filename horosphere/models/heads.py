@@ -5,7 +5,9 @@ In flat space they are torch's linear layer and torch's convolution, to the last
 
 from torch import Tensor, nn
 
-from horosphere.geometry import Manifold
+from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.models.backbones import head_of
 from horosphere.nn import Classifier, ConvClassifier, Lift
 
 
@@ -17,6 +19,31 @@ def lifted_classifier(width: int, classes: int, manifold: Manifold) -> nn.Sequen
     torch.Size([5, 3])
     """
     return nn.Sequential(Lift(manifold), Classifier(width, classes, manifold))
+
+
+def put_head(network: nn.Module, manifold: Manifold) -> nn.Module:
+    """A lifted classifier in place of the network's own, which must be flat (Khrulkov et al. 2020).
+
+    >>> from horosphere.geometry import Lorentz
+    >>> from horosphere.models.backbones import create_backbone
+    >>> network = create_backbone("resnet18", num_classes=10)
+    >>> put_head(network, Lorentz()) is network.fc
+    True
+    >>> network.fc
+    Sequential(
+      (0): Lift(Lorentz(c=1))
+      (1): Classifier(in_features=512, out_features=10, bias=True)
+    )
+    """
+    old = head_of(network)
+    if not isinstance(old, nn.Linear) or not getattr(network, "manifold", Euclidean()).flat:
+        raise UserError(
+            f"{type(network).__name__}: a head needs a flat network that ends in a linear layer; leave it out"
+        )
+    place = next(name for name, module in network.named_modules() if module is old)
+    new = lifted_classifier(old.in_features, old.out_features, manifold)
+    network.set_submodule(place, new)
+    return new
 
 
 class LiftedConvClassifier(nn.Module):

@@ -93,11 +93,14 @@ class OnBackbone(Masks):
     head_lr: Positive = 1.0  # learning rate of all but the backbone, in lr's
 
     @classmethod
-    def configured(cls, given: Mapping[str, Any]) -> catalogue.Model | None:
-        entry = super().configured(given)
-        if entry is None or entry.settings:
-            return entry
-        return catalogue.model(str(given.get("backbone", cls.backbone)), "pictures", "backbone")
+    def configured(cls, given: Mapping[str, Any]) -> Any:
+        entry = catalogue.models().get(str(given.get("model")))
+        return given.get("backbone", cls.backbone) if entry is None or not entry.settings else entry.name
+
+    @classmethod
+    def network(cls, name: str) -> catalogue.Model:
+        entry = catalogue.models().get(name)
+        return entry if entry and entry.task == cls.kind else catalogue.model(name, "pictures", "backbone")
 
     # -- the network ------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier, for_cuda, head_of, laid_out
+from horosphere.models.config import InAnyGeometry
+from horosphere.models.heads import put_head
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
 from horosphere.optim.groups import with_rate
@@ -82,6 +84,7 @@ class Pictures(Task[ImageData]):
     size: Size = 224  # pixels a side
     channels: Literal[1, 3] = 3  # 1: pictures become grey; most networks take 3
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
+    head: InAnyGeometry | None = None  # a classifier in another geometry on a flat network, as head.geometry=lorentz
     head_lr: Positive = 1.0  # learning rate of the classifier, in lr's: more where all else is trained already
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average
@@ -95,6 +98,10 @@ class Pictures(Task[ImageData]):
                 how = "make it even, or set mixup=0 cutmix=0"
                 raise UserError(f"{name}={rows}: mixup and cutmix take pictures in pairs; {how}")
         require_one_source(self.start, self.pretrained)
+        if self.head is not None and self.tree is not None:
+            raise UserError(
+                f"head.geometry={self.head.geometry} and tree: Hi-Mapper has a head of its own; leave one out"
+            )
         if self.pretrained and ":" not in self.model:
             example = "as in model=timm:resnet50 or model=torchvision:resnet50"
             raise UserError(f"pretrained=true: say whose weights, {example}, not model={self.model}")
@@ -124,11 +131,13 @@ class Pictures(Task[ImageData]):
 
         (B, channels, size, size) -> (B, classes)
 
-        Of a run with other classes all is taken but the classifier: its weight and its bias.
+        Of a run with other classes, or another head, all is taken but the classifier.
         """
         network = classifier(self.model, classes, self.size, self.config, pretrained, self.channels)
+        head = head_of(network) if self.head is None else put_head(network, self.head.manifold())
         if start is not None:
-            begin_with(network, Run.open(start, self.kind).load().network.state_dict(), start, missing=2)
+            given = Run.open(start, self.kind).load().network.state_dict()
+            begin_with(network, given, start, missing=len(head.state_dict()))
         return network if self.tree is None else HiMapper(network, classes, self.tree)
 
     def ready(self, data: ImageData) -> None:

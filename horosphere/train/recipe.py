@@ -49,7 +49,8 @@ class Recipe:
 
 def parts(cls: type[Task[Any]], given: dict[str, Any]) -> tuple[type, type, type]:
     """The classes whose fields the settings of a recipe are: of the task, the engine, and the network it names."""
-    entry = cls.configured(given)
+    network = cls.configured(given)
+    entry = cls.network(network) if isinstance(network, str) else None
     return cls, EngineConfig, catalogue.resolve(entry.settings) if entry and entry.settings else _NoSettings
 
 
@@ -61,10 +62,10 @@ class _NoSettings:
 def _refuse_strangers(cls: type[Task[Any]], given: dict[str, Any], where: str) -> None:
     """A setting that somebody else has: say whose it is."""
     known = {name for part in parts(cls, given) for name in settings.settings_of(part)}
-    entry = cls.configured(given)
+    entry = catalogue.network_of(given)
     for name in given.keys() - known:
         if name == "geometry" and entry is not None and entry.geometries == (catalogue.FLAT,):
             raise UserError(f"{where}: {entry.title} exists in flat space only; leave geometry={given[name]} out")
         if whose := " and ".join(dict.fromkeys(catalogue.owners(name))):
-            network = f"{entry.name if entry else 'this network'} in the task {cls.kind}"
+            network = f"{cls.configured(given) or 'this network'} in the task {cls.kind}"
             raise UserError(f"{where}: {name} is a setting of {whose}; {network} has none such")

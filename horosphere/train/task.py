@@ -217,8 +217,8 @@ class Task(Generic[Data]):
         where, sections = str(run.folder), run.about.recipe
         try:
             task = settings.build(cls, sections["task"], where)
-            entry = cls.configured(sections["task"])
-            known = catalogue.resolve(entry.settings) if entry and entry.settings else None
+            entry = cls.network(cls.configured(sections["task"]))
+            known = catalogue.resolve(entry.settings) if entry.settings else None
             (config,) = settings.assign((known,), sections["model"], where) if known else ({},)
             return replace(task, config=config)
         except (TypeError, UserError) as error:
@@ -234,21 +234,20 @@ class Task(Generic[Data]):
 
     def configuration(self) -> Any:
         """The whole configuration of the network, changes included; None where it has none."""
-        entry = self.configured(settings.values_of(self))
-        if entry and entry.configure:
+        entry = self.network(self.configured(vars(self)))
+        if entry.configure:
             return catalogue.resolve(entry.configure)(entry.name, **self.config)
-        return catalogue.resolve(entry.settings)(**self.config) if entry and entry.settings else None
+        return catalogue.resolve(entry.settings)(**self.config) if entry.settings else None
 
     @classmethod
     def network(cls, name: str) -> catalogue.Model:
-        """What the catalogue says of this model, which must be one of the task's."""
+        """What the catalogue says of the network that `configured` names."""
         return catalogue.model(name, cls.kind)
 
     @classmethod
-    def configured(cls, given: Mapping[str, Any]) -> catalogue.Model | None:
-        """The network whose configuration these settings of the task may change; None where they name none."""
-        name = given.get("model")
-        return cls.network(name) if isinstance(name, str) else None
+    def configured(cls, given: Mapping[str, Any]) -> Any:
+        """Of settings, the name of the network whose configuration can be changed."""
+        return given.get("model")
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The settings as run.json keeps them: those of the task, and the whole configuration of the network."""

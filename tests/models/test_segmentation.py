@@ -7,9 +7,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
+from horosphere.models.config import InAnyGeometry
 from horosphere.models.detection import mask_rcnn
-from horosphere.models.segmentation import SemanticFPN, segmentation_loss
-from tests.models.tiny_backbones import PLAIN, STAGED, hcformer, timm_vit, torchvision_swin
+from horosphere.models.segmentation import FCN, SemanticFPN, bilinear_kernel, segmentation_loss
+from horosphere.optim import param_groups
+from tests.models.tiny_backbones import PLAIN, STAGED, hcformer, models, timm_vit, torchvision_swin
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +70,41 @@ def test_the_loss_is_a_mean_over_rows_that_ignored_pixels_do_not_touch():
     whole.backward()
     assert ((logits.grad == 0).all(1) == (classes == -1)).all()
     assert segmentation_loss(logits, torch.full_like(classes, -1), -1) == 0
+
+
+# -- FCN --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_classifier_of_places_and_a_transposed_convolution_are_all_of_an_fcn():
+    network, x = FCN("resnet18", 21, InAnyGeometry()), torch.randn(2, 3, 320, 480)
+    trunk = nn.Sequential(*list(models.resnet18().children())[:-2])
+    trunk.load_state_dict(
+        dict(zip(trunk.state_dict(), network.backbone.state_dict().values(), strict=True))
+    )  # torchvision's keys lead past its names
+    head, up = network.head.classifier, network.upsample
+    with torch.no_grad():
+        places = trunk(x)
+        assert places.shape == (2, 512, 10, 15)
+        expected = F.conv_transpose2d(F.conv2d(places, head.weight, head.bias), up.weight, stride=32, padding=16)
+        assert expected.shape == (2, 21, 320, 480)
+        assert_close(network(x), expected)
+
+
+def test_upsampling_begins_as_bilinear_interpolation():
+    up = nn.ConvTranspose2d(3, 3, 64, 32, 16, bias=False)
+    up.weight.data = bilinear_kernel(3, 64)
+    x = torch.randn(1, 3, 5, 6)
+    expected = F.interpolate(x, scale_factor=32, mode="bilinear", align_corners=False)
+    assert_close(up(x)[..., 16:-16, 16:-16], expected[..., 16:-16, 16:-16])  # beyond the last centres: 0, not the edge
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "lorentz", "poincare"])
+def test_an_fcn_answers_any_size_and_learns_in_every_part(geometry):
+    network = FCN(hcformer(), 4, InAnyGeometry(geometry=geometry, curvature=0.5))
+    logits = network(torch.randn(2, 3, 50, 67))
+    assert logits.shape == (2, 4, 50, 67)
+    logits.square().mean().backward()
+    silent = [name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not [name for name in silent if not name.startswith("backbone")]
+    decayed = param_groups(network, 0.1)[0]["params"]
+    assert not any(p is network.upsample.weight for p in decayed)

@@ -15,6 +15,7 @@ from horosphere.nn import (
     BatchNorm2d,
     Conv1d,
     Conv2d,
+    ConvClassifier,
     Dropout,
     Flatten,
     GlobalAvgPool2d,
@@ -23,6 +24,7 @@ from horosphere.nn import (
     MaxPool1d,
     MaxPool2d,
     concat,
+    hyperplane_logits,
 )
 from tests.nn import pictures_reference as reference
 from tests.nn.samples import CURVATURES
@@ -53,6 +55,27 @@ def as_points(x):
 
 
 # Definitions
+
+
+@curvatures
+@models
+@pytest.mark.parametrize(("kernel", "padding"), [(1, 0), (3, 1)])
+def test_a_classifier_of_places_measures_the_distances_of_patches_to_hyperplanes(model, kernel, padding, c):
+    m = model(c=c)
+    x, layer = pictures(m, 2, 5, 6), in_general_position(ConvClassifier(CHANNELS, 4, kernel, m, padding=padding))
+    free = m.free(x.movedim(1, -1)).movedim(-1, 1)
+    patches = m.point(nn.functional.unfold(free, kernel, padding=padding).mT)
+    expected = hyperplane_logits(patches, layer.weight.flatten(1), layer.bias, m).mT.unflatten(2, (5, 6))
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_a_classifier_of_places_goes_over_to_the_convolution():
+    x, layer = pictures(Euclidean(), 2, 5, 6), in_general_position(ConvClassifier(CHANNELS, 4, 3, Lorentz(c=1e-8)))
+    torch.testing.assert_close(layer(x), nn.functional.conv2d(x, layer.weight, layer.bias), atol=1e-6, rtol=1e-6)
+    with pytest.raises(UserError, match="ConvClassifier: x of shape"):
+        layer(x[:, :2])
+    with pytest.raises(UserError, match="ConvClassifier on a product"):
+        ConvClassifier(4, 2, 1, Product((Lorentz(), 2), (Euclidean(), 2)))
 
 
 @curvatures

@@ -7,6 +7,7 @@ from torch import nn
 from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
 from horosphere.nn import Classifier, Embedding, Linear, Residual, RMSNorm
 from horosphere.optim import param_groups
+from horosphere.optim.groups import with_rate
 
 
 class Everything(nn.Module):
@@ -108,3 +109,14 @@ def test_a_torch_model_has_matrices_and_the_rest():
     places = where(param_groups(model, weight_decay=0.1))
     for name, p in model.named_parameters():
         assert places[id(p)] == ("decayed" if p.ndim == 2 else "alone"), name
+
+
+def test_chosen_parameters_learn_at_a_rate_of_their_own():
+    model = Everything(Lorentz(), Poincare())
+    head = {id(p) for p in model.head.parameters()}
+    plain = param_groups(model, weight_decay=0.1)
+    groups = with_rate(plain, lambda p: id(p) in head, 10.0)
+    rates = {id(p): g.get("lr_scale", 1.0) for g in groups for p in g["params"]}
+    assert rates == {id(p): 10.0 if id(p) in head else 1.0 for p in model.parameters()}
+    assert where(groups) == where(plain)
+    assert with_rate(plain, lambda p: True, 1.0) is plain

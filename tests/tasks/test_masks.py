@@ -16,7 +16,8 @@ from horosphere.evaluate import pixels
 from horosphere.evaluate.objects import evaluate_instances
 from horosphere.evaluate.pixels import evaluate_semantic
 from horosphere.runs import Run
-from horosphere.tasks import dense as module
+from horosphere.tasks.objects import Objects
+from horosphere.tasks.pixels import Pixels
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from tests.data.shapes import save, write_coco, write_instances, write_semantic
@@ -206,18 +207,20 @@ class Told(nn.Module):
             label,
         )
 
-    def forward(self, images):
+    def forward(self, picture):
         truth = next(self.answers)
         masks = torch.from_numpy(np.roll(truth.masks, self.shift, 2)).float()[:, None]
         boxes = torch.from_numpy(truth.boxes) + torch.tensor([self.shift, 0, self.shift, 0])
         labels = torch.from_numpy(truth.labels) + self.label
-        return [{"boxes": boxes, "labels": labels, "scores": torch.ones(len(labels)), "masks": masks}]
+        return {"boxes": boxes, "labels": labels, "scores": torch.ones(len(labels)), "masks": masks}
 
 
 def test_ap_of_instances_is_one_for_the_truth_and_falls_with_the_distance(data):
     pictures = open_instances(data["instances"])
     cpu = torch.device("cpu")
     exact, near, far = (evaluate_instances(Told(pictures, shift), pictures, cpu) for shift in (0, 1, 20))
+    boxes = evaluate_instances(Told(pictures, 1), pictures, cpu, masks=False)
+    assert boxes == pytest.approx({name: value for name, value in near.items() if name.startswith("box")})
     assert set(exact) == {f"{kind}_ap{at}" for kind in ("box", "mask") for at in ("", "50", "75")}
     assert exact == pytest.approx(dict.fromkeys(exact, 1.0))
     assert near["box_ap50"] == pytest.approx(1.0)
@@ -230,8 +233,8 @@ def test_heaps_of_instances_need_not_be_found(tmp_path):
     pictures = open_instances(write_coco(tmp_path))
 
     class WithoutHeaps(Told):
-        def forward(self, images):
-            return [{name: value[:2] for name, value in super().forward(images)[0].items()}]
+        def forward(self, picture):
+            return {name: value[:2] for name, value in super().forward(picture).items()}
 
     score = evaluate_instances(WithoutHeaps(pictures), pictures, torch.device("cpu"))
     assert score["mask_ap"] == pytest.approx(1.0)
@@ -297,10 +300,10 @@ def test_what_a_cuda_graph_captures_takes_nothing_from_the_host(data):
 def test_a_run_answers_at_the_size_of_the_picture(data, tmp_path, kind):
     run_tiny(tiny(kind, data[kind], "steps=1"), tmp_path / "run")
     trained = Run.open(tmp_path / "run").load()
-    assert (trained.size, trained.detects) == (32, kind == "instances")
+    assert trained.size == 32
     assert len(trained.classes) == (1 if kind == "instances" else 3)
     x = torch.rand(3, 33, 47)
-    answer = trained.network([x])[0]["masks"] if trained.detects else trained.network(x[None])
+    answer = trained.find(x)["masks"] if kind == "instances" else trained.network(x[None])
     assert answer.shape[2:] == (33, 47)
 
 
@@ -321,6 +324,6 @@ def test_real_pictures(tmp_path, kind, monkeypatch):
     recipe = tiny(kind, SHARED / source, f"size={size}", "batch=2", "steps=2", "eval_every=none", *ignore)
     data = recipe.task.open_data()
     few = DenseData(data.train, data.valid.subset(range(4)), data.classes)
-    monkeypatch.setattr(module.Dense, "open_data", lambda self: few)
+    monkeypatch.setattr(Pixels if kind == "semantic" else Objects, "open_data", lambda self: few)
     scores = run_tiny(recipe, tmp_path / "run").evaluation
     assert all(-1 <= value <= 1 for value in scores.values())
