@@ -14,7 +14,7 @@ from horosphere.data.augment import MEAN, STD
 from horosphere.errors import UserError
 from horosphere.extras import require
 from horosphere.models.config import InAnyGeometry
-from horosphere.models.heads import lifted_classifier
+from horosphere.models.heads import LiftedClassifier
 from horosphere.models.pyramid import Pyramid
 from horosphere.ops.proposals import selective_search
 
@@ -139,7 +139,7 @@ def _parts(
     if scale != (1.0, 1.0):
         sizes = [round(size * (scale[0] + (scale[1] - scale[0]) * i / (STEPS - 1))) for i in range(STEPS)]
     predictor = FastRCNNPredictor(4 * width, num_classes + 1)
-    predictor.cls_score = lifted_classifier(4 * width, num_classes + 1, config.manifold())
+    predictor.cls_score = LiftedClassifier(4 * width, num_classes + 1, config.manifold())
     return {
         "min_size": (*sizes, size),  # evaluation takes the last one
         "max_size": round(LONGEST * max([*sizes, size])),

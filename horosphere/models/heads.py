@@ -1,6 +1,6 @@
 """Classifiers in any geometry on networks in flat space: features are lifted, logits are distances to hyperplanes.
 
-In flat space they are torch's linear layer and torch's convolution, to the last bit.
+In flat space they are torch's linear layer and torch's convolution, to the last bit and by the same names.
 """
 
 from torch import Tensor, nn
@@ -9,19 +9,42 @@ from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.models.backbones import head_of
 from horosphere.nn import Classifier, ConvClassifier, Lift
+from horosphere.nn.first_call import settle
 
 
-def lifted_classifier(width: int, classes: int, manifold: Manifold) -> nn.Sequential:
-    """Of vectors.   (..., width) -> (..., classes)
+class LiftedClassifier(Classifier):
+    """Of vectors.   (..., in) -> (..., out)
 
     >>> from horosphere.geometry import Lorentz
-    >>> lifted_classifier(8, 3, Lorentz())(torch.randn(5, 8)).shape
+    >>> LiftedClassifier(8, 3, Lorentz())(torch.randn(5, 8)).shape
     torch.Size([5, 3])
     """
-    return nn.Sequential(Lift(manifold), Classifier(width, classes, manifold))
+
+    def __init__(self, in_features: int, out_features: int, manifold: Manifold):
+        super().__init__(in_features, out_features, manifold)
+        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.lift(x))
 
 
-def put_head(network: nn.Module, manifold: Manifold) -> nn.Module:
+class LiftedConvClassifier(ConvClassifier):
+    """Of maps, a place each.   (B, C, H, W) -> (B, K, H, W)
+
+    >>> from horosphere.geometry import Lorentz
+    >>> LiftedConvClassifier(8, 3, Lorentz(), kernel_size=3)(torch.randn(2, 8, 5, 5)).shape
+    torch.Size([2, 3, 5, 5])
+    """
+
+    def __init__(self, in_channels: int, classes: int, manifold: Manifold, kernel_size: int = 1):
+        super().__init__(in_channels, classes, kernel_size, manifold, padding=kernel_size // 2)
+        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.lift(x.movedim(1, -1)).movedim(-1, 1))
+
+
+def put_head(network: nn.Module, manifold: Manifold) -> LiftedClassifier:
     """A lifted classifier in place of the network's own, which must be flat (Khrulkov et al. 2020).
 
     >>> from horosphere.geometry import Lorentz
@@ -29,36 +52,11 @@ def put_head(network: nn.Module, manifold: Manifold) -> nn.Module:
     >>> network = create_backbone("resnet18", num_classes=10)
     >>> put_head(network, Lorentz()) is network.fc
     True
-    >>> network.fc
-    Sequential(
-      (0): Lift(Lorentz(c=1))
-      (1): Classifier(in_features=512, out_features=10, bias=True)
-    )
     """
     old = head_of(network)
     if not isinstance(old, nn.Linear) or not getattr(network, "manifold", Euclidean()).flat:
-        raise UserError(
-            f"{type(network).__name__}: a head needs a flat network that ends in a linear layer; leave it out"
-        )
+        raise UserError(f"{type(network).__name__}: a head needs a flat network with a linear classifier; leave it out")
     place = next(name for name, module in network.named_modules() if module is old)
-    new = lifted_classifier(old.in_features, old.out_features, manifold)
+    new = LiftedClassifier(old.in_features, old.out_features, manifold)
     network.set_submodule(place, new)
     return new
-
-
-class LiftedConvClassifier(nn.Module):
-    """Of maps, a place each.   (B, width, H, W) -> (B, classes, H, W)
-
-    >>> from horosphere.geometry import Lorentz
-    >>> LiftedConvClassifier(8, 3, Lorentz(), kernel=3)(torch.randn(2, 8, 5, 5)).shape
-    torch.Size([2, 3, 5, 5])
-    """
-
-    def __init__(self, width: int, classes: int, manifold: Manifold, kernel: int = 1):
-        super().__init__()
-        self.lift = Lift(manifold)
-        self.classifier = ConvClassifier(width, classes, kernel, manifold, padding=kernel // 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.lift(x.movedim(1, -1)).movedim(-1, 1))
-        return logits

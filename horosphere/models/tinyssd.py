@@ -49,7 +49,7 @@ class TinySSD(nn.Module):
         widths, m = (BASE[-1], *(WIDTH,) * 4), config.manifold()
         self.labels = num_classes + 1
         self.classifiers = nn.ModuleList(
-            LiftedConvClassifier(width, ANCHORS * self.labels, m, kernel=3) for width in widths
+            LiftedConvClassifier(width, ANCHORS * self.labels, m, kernel_size=3) for width in widths
         )
         self.offsets = nn.ModuleList(nn.Conv2d(width, ANCHORS * 4, 3, padding=1) for width in widths)
         sides = [size // 8, size // 16, size // 32, size // 64, 1]

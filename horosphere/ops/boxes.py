@@ -1,11 +1,12 @@
 """Boxes that a detector starts from, and which of them answers for which object.
 
-What torchvision has is not written again: `box_iou`, `batched_nms`, `roi_pool`, and `BoxCoder((10, 10, 5, 5))` for the
-offsets of a box from its anchor. `tests/ops/test_boxes.py` pins their conventions.
+What torchvision has is not written again: `box_iou`, `batched_nms`, `roi_pool`. `tests/ops/test_boxes.py` pins their
+conventions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -92,3 +93,44 @@ def _overlaps(boxes: Tensor, anchors: Tensor) -> Tensor:
     shared = torch.minimum(right, c).sub_(torch.maximum(left, a)).clamp_(min=0)
     shared *= torch.minimum(bottom, d).sub_(torch.maximum(top, b)).clamp_(min=0)
     return shared.div_(((right - left) * (bottom - top) + (c - a) * (d - b)).sub_(shared))
+
+
+# -- offsets ----------------------------------------------------------------------------------------------------------
+
+STEADY = (0.1, 0.1, 0.2, 0.2)  # what offsets are divided by: about their spread, so that they are about 1
+LARGEST = math.log(1000 / 16)  # log of how many times as large as its anchor a box may be, as in torchvision
+
+
+def encode(boxes: Tensor, anchors: Tensor) -> Tensor:
+    """Offsets of boxes from anchors.   (..., 4), (..., 4) -> (..., 4)
+
+    ((x_b - x_a)/w_a)/0.1, ((y_b - y_a)/h_a)/0.1, log(w_b/w_a)/0.2, log(h_b/h_a)/0.2 of centres and sides.
+    Convention: torchvision's `BoxCoder((10, 10, 5, 5))`, which copies its weights from the host in every call.
+
+    >>> encode(torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[0.0, 0.0, 2.0, 1.0]]))
+    tensor([[0.0000, 5.0000, 0.0000, 3.4657]])
+    """
+    (x, y, w, h), (to_x, to_y, to_w, to_h) = _centred(anchors), _centred(boxes)
+    offsets = (to_x - x) / w, (to_y - y) / h, (to_w / w).log(), (to_h / h).log()
+    return torch.stack([offset / spread for offset, spread in zip(offsets, STEADY, strict=True)], -1)
+
+
+def decode(offsets: Tensor, anchors: Tensor) -> Tensor:
+    """Boxes with these offsets from anchors: the inverse of `encode`.   (..., 4), (..., 4) -> (..., 4)
+
+    A box is at most 62.5 times as large as its anchor, so that no exponential overflows.
+
+    >>> decode(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 2.0, 1.0]]))
+    tensor([[0., 0., 2., 1.]])
+    """
+    x, y, w, h = _centred(anchors)
+    by_x, by_y, by_w, by_h = (part * spread for part, spread in zip(offsets.unbind(-1), STEADY, strict=True))
+    x, y = x + by_x * w, y + by_y * h
+    half_w, half_h = w * by_w.clamp(max=LARGEST).exp() / 2, h * by_h.clamp(max=LARGEST).exp() / 2
+    return torch.stack((x - half_w, y - half_h, x + half_w, y + half_h), -1)
+
+
+def _centred(boxes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x and y of the centre, width, height."""
+    left, top, right, bottom = boxes.unbind(-1)
+    return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top

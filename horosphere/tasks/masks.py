@@ -94,8 +94,9 @@ class OnBackbone(Masks):
 
     @classmethod
     def configured(cls, given: Mapping[str, Any]) -> Any:
-        entry = catalogue.models().get(str(given.get("model")))
-        return given.get("backbone", cls.backbone) if entry is None or not entry.settings else entry.name
+        name = given.get("model")
+        has_own = isinstance(name, str) and catalogue.model(name, cls.kind).settings
+        return name if has_own else given.get("backbone", cls.backbone)
 
     @classmethod
     def network(cls, name: str) -> catalogue.Model:
@@ -112,14 +113,14 @@ class OnBackbone(Masks):
         require_one_source(self.start, self.pretrained)
 
     def facts(self, data: DenseData[Any]) -> dict[str, Any]:
-        return {**super().facts(data), "image_size": self._image_size()}
+        return {**super().facts(data), "image_size": self.image_size()}
 
-    def _image_size(self) -> int:
+    def image_size(self) -> int:
         """What position biases of the backbone are learned on."""
         return self.size if self.start is None else int(Run.open(self.start, "pictures").load().size)
 
     def build(self, data: DenseData[Any]) -> nn.Module:
-        model = self.network_for(len(data.classes), self._image_size(), self.pretrained)
+        model = self.network_for(len(data.classes), self.image_size(), self.pretrained)
         if self.start is not None:
             trained = Run.open(self.start, "pictures").load().network
             given = (trained.backbone if isinstance(trained, HiMapper) else adapt(trained)[0]).state_dict()

@@ -30,6 +30,7 @@ from horosphere.extras import require
 from horosphere.models.backbones import for_cuda, laid_out
 from horosphere.models.detection import FastRCNN, faster_rcnn, mask_rcnn
 from horosphere.models.tinyssd import TinySSD, detection_loss, detections
+from horosphere.models.weights import begin_with
 from horosphere.ops.proposals import selective_search
 from horosphere.runs import Run
 from horosphere.tasks.masks import OnBackbone
@@ -82,17 +83,23 @@ class Objects(OnBackbone):
             require("skimage")  # selective search
         if self.one_look and self.size < SMALLEST:
             raise UserError(f"size={self.size}: TinySSD needs at least {SMALLEST} pixels a side; use a larger one")
-        if self.one_look and (self.start is not None or self.pretrained):
-            said = f"start={self.start}" if self.start is not None else "pretrained=true"
-            raise UserError(f"{said}: {ONE_LOOK} has no backbone that is trained before; leave it out")
+        if self.one_look and self.pretrained:
+            raise UserError(f"pretrained=true: {ONE_LOOK} has no published weights; leave it out")
 
     def open_data(self) -> DenseData[Any]:
         return open_instances(self.data, self.valid)
 
+    def image_size(self) -> int:
+        return self.size if self.one_look else super().image_size()
+
     def build(self, data: DenseData[Any]) -> nn.Module:
         if not self.one_look:
             return super().build(data)
-        return for_cuda(self.network_for(len(data.classes), self.size), self.world.device, self.world.size)
+        network = TinySSD(len(data.classes), self.configuration(), self.size)
+        if self.start is not None:
+            given = Run.open(self.start, self.kind).load().network.state_dict()
+            begin_with(network, given, self.start, missing=len(network.classifiers.state_dict()))
+        return for_cuda(network, self.world.device, self.world.size)
 
     def network_for(self, classes: int, image_size: int, pretrained: bool = False) -> nn.Module:
         config = self.configuration()

@@ -8,25 +8,25 @@ from torch.testing import assert_close
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz, Poincare
 from horosphere.models.backbones import create_backbone, head_of
-from horosphere.models.heads import LiftedConvClassifier, lifted_classifier, put_head
+from horosphere.models.heads import LiftedClassifier, LiftedConvClassifier, put_head
 
 
 def test_in_flat_space_they_are_torchs_to_the_last_bit():
-    head, maps = lifted_classifier(6, 3, Euclidean()), LiftedConvClassifier(6, 3, Euclidean(), kernel=3)
+    head, maps = LiftedClassifier(6, 3, Euclidean()), LiftedConvClassifier(6, 3, Euclidean(), kernel_size=3)
     v, x = torch.randn(5, 6), torch.randn(2, 6, 4, 5)
-    assert torch.equal(head(v), nn.functional.linear(v, head[1].weight, head[1].bias))
-    conv = maps.classifier
-    assert torch.equal(maps(x), nn.functional.conv2d(x, conv.weight, conv.bias, padding=1))
+    assert torch.equal(head(v), nn.functional.linear(v, head.weight, head.bias))
+    assert torch.equal(maps(x), nn.functional.conv2d(x, maps.weight, maps.bias, padding=1))
+    assert set(head.state_dict()) == set(maps.state_dict()) == {"weight", "bias"}
 
 
 @pytest.mark.parametrize("manifold", [Lorentz(0.5), Poincare(2.0)])
 def test_a_place_is_classified_as_its_vector_is(manifold):
-    head, maps = lifted_classifier(6, 3, manifold).double(), LiftedConvClassifier(6, 3, manifold).double()
-    maps.classifier.weight.data = head[1].weight.data[..., None, None]
-    maps.classifier.bias.data = head[1].bias.data
+    head, maps = LiftedClassifier(6, 3, manifold).double(), LiftedConvClassifier(6, 3, manifold).double()
+    maps.weight.data = head.weight.data[..., None, None]
+    maps.bias.data = head.bias.data
     x = torch.randn(2, 6, 4, 5, dtype=torch.float64)
     assert_close(maps(x), head(x.movedim(1, -1)).movedim(-1, 1))
-    assert_close(maps.lift.scale, head[0].scale)
+    assert_close(maps.lift.scale, head.lift.scale)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "torchvision:resnet18", "timm:resnet10t", "hcformer-nano-32"])
@@ -41,7 +41,7 @@ def test_a_head_replaces_the_classifier_of_any_network(name):
     logits = network(torch.randn(2, 3, 64, 64))
     assert logits.shape == (2, 5)
     logits.sum().backward()
-    assert new[1].weight.grad.abs().sum() > 0
+    assert new.weight.grad.abs().sum() > 0
 
 
 def test_a_curved_network_and_one_without_a_classifier_are_refused():

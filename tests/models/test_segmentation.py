@@ -55,7 +55,7 @@ def test_patches_of_fourteen_pixels():
     model = SemanticFPN(timm_vit(14), 3, width=8).eval()
     assert model.pyramid.strides == (3.5, 7, 14, 28)
     assert model(torch.randn(1, 3, 50, 61)).shape == (1, 3, 50, 61)
-    with pytest.raises(UserError, match="a backbone of stride 14: Mask R-CNN needs powers of 2"):
+    with pytest.raises(UserError, match="a backbone of stride 14: R-CNNs need powers of 2"):
         mask_rcnn(timm_vit(14), 2, width=8)
 
 
@@ -81,7 +81,7 @@ def test_a_classifier_of_places_and_a_transposed_convolution_are_all_of_an_fcn()
     trunk.load_state_dict(
         dict(zip(trunk.state_dict(), network.backbone.state_dict().values(), strict=True))
     )  # torchvision's keys lead past its names
-    head, up = network.head.classifier, network.upsample
+    head, up = network.head, network.upsample
     with torch.no_grad():
         places = trunk(x)
         assert places.shape == (2, 512, 10, 15)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.ops.boxes import _overlaps, anchors, assign
+from horosphere.ops.boxes import _overlaps, anchors, assign, decode, encode
 
 ops = pytest.importorskip("torchvision.ops", reason="IoU, NMS and pooling are torchvision's")
 
@@ -164,7 +164,8 @@ def coder():
 
 
 def test_offsets_are_divided_by_the_anchors_size():
-    made = coder().encode_single(TRUTH[[0, 1, 1]], FIVE[[1, 2, 4]])
+    made = encode(TRUTH[[0, 1, 1]], FIVE[[1, 2, 4]])
+    assert_close(made, coder().encode_single(TRUTH[[0, 1, 1]], FIVE[[1, 2, 4]]))
     assert_close(made[0], torch.tensor([1.40, 10.0, 2.594, 7.175]), atol=1e-3, rtol=0)
     assert_close(made[1], torch.tensor([-1.2, 0.269, 1.68, -1.57]), atol=5e-3, rtol=0)
     (left, top, right, bottom), (a, b, c, d) = TRUTH[0], FIVE[1]
@@ -178,8 +179,14 @@ def test_offsets_are_divided_by_the_anchors_size():
 
 def test_decoded_offsets_give_the_box_again():
     given, truth = random_boxes(50, dtype=torch.float64) + 0.01, random_boxes(50, seed=9, dtype=torch.float64)
-    given[:, 2:] += 0.5  # wide enough that no logarithm of a width is clamped (BoxCoder does at log(1000 / 16))
-    assert_close(coder().decode_single(coder().encode_single(truth, given), given), truth)
+    given[:, 2:] += 0.5  # wide enough that no logarithm of a width is clamped, as it is at log(1000 / 16)
+    assert_close(decode(encode(truth, given), given), truth)
+
+
+def test_any_offsets_are_decoded_as_torchvision_does():
+    given, offsets = random_boxes(50) + 0.01, 30 * torch.randn(50, 4, generator=torch.Generator().manual_seed(3))
+    assert_close(decode(offsets, given), coder().decode_single(offsets, given))
+    assert decode(torch.full((1, 4), 1e4), given[:1]).isfinite().all()
 
 
 def test_overlap_is_a_share_of_the_union():

@@ -62,6 +62,7 @@ TINY = {
     "pictures": ("hcformer-nano-32", PICTURES),
     "semantic": ("semantic-fpn", (*DENSE, "ignore=9")),
     "instances": ("mask-rcnn", DENSE),
+    "boxes": ("tinyssd", ("size=64", "batch=4", "geometry=lorentz", *SHORT)),
     "open_vocabulary": ("open-vocabulary", OPEN),
     "nodes": ("embedding", NODES),
     "few_shot": ("few-shot", FEW_SHOT),
@@ -102,7 +103,7 @@ def write_data(kind, folder):
         write_clip(folder / "clip", ["a", "photo", "of", "big", "thing", "on", "grey", *COLOURS, *SHAPES])
     if kind in ("semantic", "open_vocabulary"):
         return write_semantic(folder / "semantic")
-    if kind == "instances":
+    if kind in ("instances", "boxes"):
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
     if kind == "few_shot":
         return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
