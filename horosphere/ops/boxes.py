@@ -72,13 +72,13 @@ def assign(anchors: Tensor, boxes: Tensor, counts: Tensor, threshold: float = 0.
     free = _overlaps(boxes, anchors).masked_fill_(~real[..., None], TAKEN)
     most, nearest = free.max(1)
     answer = nearest.where(most >= threshold, -1)
-    picture = torch.arange(pictures, device=anchors.device)
     for _ in range(objects):
-        row = free.amax(2).argmax(1)  # one argmax over objects and anchors would take many times as long on a CPU
-        largest, column = free[picture, row].max(1)
-        answer[picture, column] = row.where(largest > TAKEN, answer[picture, column])
-        free[picture, row] = TAKEN
-        free[picture, :, column] = TAKEN
+        row = free.amax(2).argmax(1)[:, None]  # an argmax over objects and anchors would take far longer on a CPU
+        largest, column = free.take_along_dim(row[..., None], 1)[:, 0].max(1, keepdim=True)
+        answer.scatter_(1, column, row.where(largest > TAKEN, answer.gather(1, column)))
+        # scatters of a number, because an assignment to places would wait for a GPU to copy it there
+        free.scatter_(1, row[..., None].expand(-1, 1, number), TAKEN)
+        free.scatter_(2, column[..., None].expand(-1, objects, 1), TAKEN)
     return answer
 
 
