@@ -31,7 +31,7 @@ class AveragePrecision:
 
         backend = coco_masks().__name__.partition(".")[0]
         self.metric: Any = MeanAveragePrecision(
-            iou_type=tuple(self.kinds.values()),
+            iou_type=tuple(self.kinds.values()),  # type: ignore[arg-type]
             iou_thresholds=IOUS,
             rec_thresholds=RECALLS,
             backend=backend,

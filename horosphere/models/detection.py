@@ -6,7 +6,7 @@ They read a feature pyramid. The classifier of boxes lives in any geometry; boxe
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -160,7 +160,7 @@ def _finished(model: Any, heads: tuple[nn.Module, ...]) -> nn.Module:
         head.register_forward_hook(_in_fp32)
     pyramid = model.backbone
     model.gradient_checkpointing_enable, model.blocks = pyramid.gradient_checkpointing_enable, pyramid.blocks
-    return model  # type: ignore[no-any-return]
+    return cast(nn.Module, model)
 
 
 def _roi_align(strides: tuple[float, ...], side: int) -> nn.Module:

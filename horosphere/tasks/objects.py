@@ -153,11 +153,10 @@ class Objects(OnBackbone):
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         if self.one_look:
-            answer = model(laid_out(normalise(batch["images"])))
+            logits, offsets = model(laid_out(normalise(batch["images"])))
             anchors, negatives = cast(TinySSD, model).anchors, self.configuration().negatives
-            parts = dict(
-                zip(("classes", "boxes"), detection_loss(*answer, anchors, batch["truth"], negatives), strict=True)
-            )
+            classes, boxes = detection_loss(logits, offsets, anchors, batch["truth"], negatives)
+            parts = {"classes": classes, "boxes": boxes}
         else:
             parts = model(*separated(batch))
         return torch.stack(list(parts.values())).sum(), {name: value.detach() for name, value in parts.items()}

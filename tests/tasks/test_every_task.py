@@ -254,6 +254,9 @@ def test_a_run_that_ended_before_its_export_is_exported_on_resume(data, runs, tm
     assert_same(exported(folder), before)
 
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_can_begin_with_the_weights_of_another(data, runs, tmp_path, kind):
     start = runs("pictures") if kind in ("semantic", "instances") else runs(kind)
@@ -261,6 +264,7 @@ def test_a_run_can_begin_with_the_weights_of_another(data, runs, tmp_path, kind)
     result = run_tiny(tiny(kind, data(kind), *more, f"start={start}", "steps=1", "lr=1e-9"), tmp_path / "run")
     assert result.step == 1
     given, mine = state_of(Run.open(start).load()), state_of(Run.open(tmp_path / "run").load())
+    given = {name: value for name, value in given.items() if not name.endswith(STATISTICS)}  # which go on in any step
     pairs = [(t, value) for name, t in mine.items() for other, value in given.items() if name.endswith(other)]
     assert sum(torch.allclose(a, b, atol=1e-5) for a, b in pairs if a.shape == b.shape) >= 0.8 * len(given) - 2
 
