@@ -16,13 +16,8 @@ def endpoint_error(flow: Tensor, truth: Tensor, valid: Tensor | None = None) -> 
     >>> endpoint_error(flow, truth), endpoint_error(flow, truth, torch.tensor([[[True, False, True]]]))
     (tensor(2.5000), tensor(5.))
     """
-    places = (len(flow), *flow.shape[-2:])
-    if (
-        flow.shape != truth.shape
-        or flow.ndim != 4
-        or flow.shape[1] != 2
-        or (valid is not None and valid.shape != places)
-    ):
+    alike = flow.ndim == 4 and flow.shape[1] == 2 and flow.shape == truth.shape
+    if not alike or (valid is not None and valid.shape != flow[:, 0].shape):
         masked = "" if valid is None else f", a mask {tuple(valid.shape)}"
         raise UserError(
             f"endpoint error: flows are (B, 2, H, W) and a mask (B, H, W). These are {tuple(flow.shape)} and "
@@ -33,4 +28,5 @@ def endpoint_error(flow: Tensor, truth: Tensor, valid: Tensor | None = None) -> 
         counted = counted & valid.bool()
     if not bool(counted.any()):
         raise UserError("endpoint error: the truth has no valid pixel. Give a truth, or a mask, with one at least.")
-    return torch.linalg.vector_norm(flow - truth, dim=1)[counted].mean()
+    ends = (flow - truth).movedim(1, -1)[counted]  # before the length: its slope at an infinite end would be NaN
+    return torch.linalg.vector_norm(ends, dim=-1).mean()

@@ -11,7 +11,7 @@ to be near the mean of its neighbours. Both then minimise the same quadratic for
     Horn-Schunck        a pixel             the mean of four neighbours   α
 
 Large motion goes through a pyramid. Pixel i of a level lies at pixel 2i of the finer level, and both are whole numbers:
-no level is shifted by a part of a pixel. Slopes are averaged over both pictures, the second at the place the flow points
+no level is shifted by a part of a pixel. Slopes are averaged over both pictures, of the second where the flow points
 to: the error of linearising is then of third order, not second. A pixel whose flow leaves the picture has no equation.
 """
 
