@@ -83,9 +83,9 @@ def test_brightness_between_pixels_is_exact_on_parabolas():
     def parabola(x, y):
         return 0.3 * x**2 - 0.2 * x * y + 0.1 * y**2 + x
 
-    (brightness, *_) = ops._between(ops._fields(parabola(x, y)[None, None]), points, 1)
+    (brightness, *_) = ops._between(ops._fields(parabola(x, y)[None, None]), points)
     assert_close(brightness[0], parabola(*points.unbind(-1)))
-    catmull_rom = ops._between(ops._fields((x**3)[None, None]), points, 1)[0][0, 0]
+    catmull_rom = ops._between(ops._fields((x**3)[None, None]), points)[0][0, 0]
     s, i = points[0, ..., 0] % 1, points[0, ..., 0].floor()
     before, here, after, beyond = ((i + k) ** 3 for k in (-1, 0, 1, 2))
     hermite = (
