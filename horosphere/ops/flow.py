@@ -189,8 +189,8 @@ def track(a: Tensor, b: Tensor, points: Tensor, window: int = 15, levels: int = 
 
     Steps of -(Σ ∇I ∇Iᵀ)⁻¹ Σ ∇I I_t over the window around each point, on every level of a pyramid.
     Convention: points are (x, y) with pixel centres at whole numbers, as cv2.calcOpticalFlowPyrLK; its maxLevel is
-    levels - 1. A point is found if it stays inside the picture and its window is not flat (`smaller_eigenvalue` above
-    FLAT). A window that crosses the border counts only what lies inside.
+    levels - 1. A point is found if it stays inside the picture and its window is not flat (the smaller eigenvalue of
+    its slopes is above FLAT). A window that crosses the border counts only what lies inside.
 
     >>> x, y = torch.arange(64.0), torch.arange(48.0)[:, None]
     >>> scene = lambda by: (0.5 + 0.2 * ((x - by) / 6).sin() + 0.2 * (y / 5).cos()).view(1, 1, 48, 64)
@@ -204,6 +204,7 @@ def track(a: Tensor, b: Tensor, points: Tensor, window: int = 15, levels: int = 
         raise UserError(f"points to track are (B, N, 2), B = {len(a)} here; these are {tuple(points.shape)}.")
     if not bool(points.isfinite().all()):
         raise UserError("points to track: some are NaN or infinite. Drop them first.")
+    points = points.to(a)  # points are often fp32 or whole numbers, from a detector
     rows = torch.arange(len(a), device=a.device).repeat_interleave(points.shape[1])  # the picture of each point
     start = points.flatten(0, 1)
     shift, eigenvalue = torch.zeros_like(start), start[:, 0]

@@ -346,6 +346,9 @@ def test_track_finds_a_shift(shift):
     moved, found = track(a, b, points)
     assert found.all()
     assert_close(moved, points + torch.tensor(shift).double(), atol=2e-3, rtol=0)
+    whole, _ = track(a, b, points.round().long())
+    assert_close(whole, points.round() + torch.tensor(shift).double(), atol=2e-3, rtol=0)
+    assert track(a, b, points[:, :0])[0].shape == (1, 0, 2)
     assert_close(track(a.expand(2, 3, -1, -1), b.expand(2, 3, -1, -1), points.expand(2, -1, -1))[0][1], moved[0])
 
 
