@@ -651,6 +651,21 @@ def equivariance():
         assert_close(pool(moved)[:, :, 1:, 2:], pool(x)[:, :, :-1, :-2])
 
 
+# -- a lens -----------------------------------------------------------------------------------------------------------
+
+
+@formula("14.02")
+def thin_lens():
+    """1/f = 1/u + 1/v: every ray from a point at u, bent by -height/f, meets the others at v. u = 2f gives v = 2f."""
+    f, object_height = 0.05, 0.01
+    for u in (2 * f, 3 * f, 0.7):
+        v = 1 / (1 / f - 1 / u)
+        height = torch.linspace(-0.02, 0.02, 9, dtype=torch.float64)  # where a ray meets the lens
+        slope = (height - object_height) / u - height / f
+        assert_close(height + slope * v, torch.full_like(height, -object_height * v / u))
+    assert_close(1 / (1 / f - 1 / (2 * f)), 2 * f)
+
+
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
