@@ -21,6 +21,7 @@ from horosphere.nn import (
     Linear,
     MultiHeadAttention,
 )
+from horosphere.optim import RiemannianAdam
 
 L, P = Lorentz(), Poincare()
 FEATURES = torch.linspace(-1, 1, 16).view(2, 8)
@@ -87,6 +88,51 @@ RIGHT = {
 @pytest.mark.parametrize("kind", RIGHT)
 def test_right_use_is_silent(kind):
     assert RIGHT[kind]()().isfinite().all()
+
+
+# Tables that an optimizer of flat space has taken out of the ball
+
+
+@pytest.mark.parametrize(
+    "manifold", [P, Poincare(4.0, learn=True), Product((Euclidean(), 1), (P, 1))], ids=["ball", "learned", "product"]
+)
+def test_a_table_that_left_the_ball_is_said_whenever_it_is_read(manifold):
+    """torch.optim.Adam knows no edge. The distances were NaN, or a classifier's of points that are none."""
+    torch.manual_seed(0)
+    net = nn.Sequential(Embedding(6, 2, manifold), Classifier(2, 2, manifold))
+    with torch.no_grad():
+        net[0].weight.mul_(0.5)
+    optimizer, which = torch.optim.Adam(net[0].parameters(), lr=0.3), torch.arange(6)
+    net(which)
+    with pytest.raises(UserError) as error:
+        for _ in range(20):
+            optimizer.zero_grad()
+            net(which)[:, 0].sum().backward()
+            optimizer.step()
+    assert "times the radius of the ball, and is no point any more; step points with horosphere" in str(error.value)
+    assert ("use Lorentz for that" in str(error.value)) == any(True for _ in manifold.parameters())
+    with pytest.raises(UserError, match="Embedding: a row lies"):
+        net(which)
+
+
+def test_a_table_that_stays_in_the_ball_is_silent():
+    torch.manual_seed(0)
+    net = nn.Sequential(Embedding(6, 2, P, padding_idx=0), Classifier(2, 2, P))
+    optimizer = RiemannianAdam(net.parameters(), lr=1.0)
+    for _ in range(50):
+        optimizer.zero_grad()
+        net(torch.arange(6))[:, 0].sum().backward()
+        optimizer.step()
+    assert net(torch.arange(6)).isfinite().all()
+    assert net[0](torch.arange(0)).shape == (0, 2)
+
+
+def test_compiled_tables_do_not_look():
+    table = Embedding(6, 2, P)
+    with torch.no_grad():
+        table.weight.fill_(2.0)
+    assert torch.compile(table, fullgraph=True, backend="eager")(torch.arange(6)).shape == (6, 2)
+    assert torch.vmap(table)(torch.arange(6)).shape == (6, 2)
 
 
 def hooks(layer):
