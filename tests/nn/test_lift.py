@@ -178,6 +178,7 @@ def test_where_there_is_room_later_batches_pass():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_gpu_says_it_a_call_later_and_never_waits():
     lift, v = Lift(Lorentz()).cuda(), features().cuda()
     lift(v)
