@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
 from horosphere.data.graph import EDGES, read_edges, read_labels, write_edges, write_labels
 from horosphere.data.held_out import hold_out
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest
@@ -32,7 +32,7 @@ from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
 from horosphere.progress import progress
 from horosphere.runs import Run
-from horosphere.settings import Count, Decay, Size
+from horosphere.settings import Count, Decay, Size, convert
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 from horosphere.train.vectors import Vectors
@@ -281,8 +281,12 @@ class Embedded:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __iter__(self) -> Iterator[str]:
+        """The nodes, by name."""
+        return iter(self.labels)
+
     def __contains__(self, node: object) -> bool:
-        return node in self._numbers
+        return isinstance(node, str) and node in self._numbers
 
     def __getitem__(self, node: str) -> Tensor:
         """The point of a node, in the coordinates of its manifold.   -> (d,)"""
@@ -290,6 +294,8 @@ class Embedded:
 
     def number(self, node: str) -> int:
         """Its row in `points` and `labels`."""
+        if not isinstance(node, str):
+            raise UserError(f"{one_line(node, 40)} is no name of a node; give the text that the data call it")
         if node not in self._numbers:
             raise UserError(f'there is no node "{node}"; {choices(node, self.labels)}')
         return self._numbers[node]
@@ -300,6 +306,7 @@ class Embedded:
 
     def neighbors(self, node: str, k: int = 10) -> list[tuple[str, float]]:
         """The k nearest other nodes and their distances, the nearest first."""
+        k = convert(k, Count, "k")
         at = torch.tensor([self.number(node)])
         distances, numbers = nearest(self.points[at], self.points, self.manifold, k, but=at)
         return [(self.labels[i], d) for i, d in zip(numbers[0].tolist(), distances[0].tolist(), strict=True)]
@@ -319,11 +326,17 @@ class Embedded:
 
         The points that are there do not move: `models.out_of_sample.place_new` finds the place of the new one.
         """
+        if not isinstance(node, str):
+            said = one_line(node, 40)
+            raise UserError(f'add({said}, …): a node is called by a text; give one, as in add("{said}", …)')
+        if not node.strip():
+            raise UserError("add(…): the name of the new node is empty; give one")
         if node in self:
             raise UserError(f'there is a node "{node}" already; give the new one another name')
         if self.graph is None:
             raise UserError("this run has not kept its edges, so nodes cannot be added; embed the graph again")
-        if isinstance(parents, str) or not parents:
+        parents = list(parents) if isinstance(parents, Iterable) and not isinstance(parents, str) else []
+        if not parents:
             raise UserError(f'add("{node}", parents=…): give a list of nodes that are there, at least one')
         above = list(dict.fromkeys(self.number(parent) for parent in parents))
         related = set(above)

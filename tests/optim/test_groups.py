@@ -108,3 +108,9 @@ def test_a_torch_model_has_matrices_and_the_rest():
     places = where(param_groups(model, weight_decay=0.1))
     for name, p in model.named_parameters():
         assert places[id(p)] == ("decayed" if p.ndim == 2 else "alone"), name
+
+
+@pytest.mark.parametrize("of", [lambda m: m.parameters(), lambda m: list(m.parameters()), lambda m: type(m), lambda m: None])
+def test_what_is_no_model_is_said(of):
+    with pytest.raises(TypeError, match=r"^param_groups: .* is no model; give the model itself, as in param_groups\(model\)$"):
+        param_groups(of(nn.Sequential(Linear(2, 2, Lorentz()))))

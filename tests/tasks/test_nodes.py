@@ -175,8 +175,27 @@ def test_an_embedding_knows_its_nodes_by_name(embed):
     distances = embedded.manifold.dist(embedded["n7"], embedded.points)
     assert [name for name, _ in near] == [embedded.labels[j] for j in distances.argsort()[1:4]]
     assert len(embedded.neighbors("n7", 1000)) == 62
+    assert list(embedded) == embedded.labels
     with pytest.raises(UserError, match='there is no node "n77"; did you mean n7'):
         embedded["n77"]
+
+
+@pytest.mark.parametrize(("k", "message"), [(-1, "^k=-1: it goes from 1"), (0, "^k=0"), ("x", "^k=x"), (2.5, "^k=2.5")])
+def test_a_number_of_neighbours_that_is_none(embed, k, message):
+    _, embedded = embed("epochs=1")
+    for ask in (embedded.neighbors, embedded.surroundings):
+        with pytest.raises(UserError, match=message):
+            ask("n7", k)
+    assert len(embedded.neighbors("n7", torch.tensor(3).item())) == 3
+
+
+@pytest.mark.parametrize("node", [5, None, ["n7"], slice(0, 2), torch.tensor(3)])
+def test_what_is_no_name_is_no_node(embed, node):
+    _, embedded = embed("epochs=1")
+    for ask in (embedded.__getitem__, embedded.neighbors, embedded.surroundings):
+        with pytest.raises(UserError, match="is no name of a node; give the text that the data call it"):
+            ask(node)
+    assert node not in embedded
 
 
 @pytest.mark.parametrize("on", ["closure", "edges"])
@@ -212,6 +231,13 @@ def test_a_new_node_that_cannot_be(embed, tmp_path):
         ("new", [], "at least one"),
         ("new", "n1", "give a list"),
         ("new", ["n99"], 'there is no node "n99"'),
+        (5, ["n1"], r'^add\(5, …\): a node is called by a text; give one, as in add\("5", …\)$'),
+        (None, ["n1"], "a node is called by a text"),
+        ("", ["n1"], r"^add\(…\): the name of the new node is empty; give one$"),
+        (" ", ["n1"], "is empty"),
+        ("new", 5, "give a list"),
+        ("new", None, "give a list"),
+        ("new", [5], "5 is no name of a node"),
     ):
         with pytest.raises(UserError, match=message):
             embedded.add(name, parents)
