@@ -264,7 +264,9 @@ class Nodes(Task[NodeData]):
 
 
 def _link_scores(placed: Places) -> dict[str, float]:
-    return {"link_auc": auc(placed), "link_hits": hit_at(placed, HITS)}
+    """Where no pair has ten competitors every one is a hit, and Hits@10 says nothing."""
+    told = int(placed.others.max()) >= HITS
+    return {"link_auc": auc(placed)} | ({"link_hits": hit_at(placed, HITS)} if told else {})
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,6 +82,20 @@ def test_a_wrong_word_is_told_in_one_line(words, message, run, folder):
     assert message in err
 
 
+def test_nodes_that_begin_with_a_dash(run):
+    Path("signs.tsv").write_text("-x\troot\n-1\troot\n-y=2\troot\n--long\troot\n-\troot\n")
+    run("embed", "signs.tsv", *SHORT, "--out", "out", "--quiet")
+    code, out, err = run("neighbors", "out", "-x", "-1", "-y=2", "-", "--k", 2, "--json")
+    assert (code, err) == (0, "")
+    assert [about["node"] for about in json.loads(out)] == ["-x", "-1", "-y=2", "-"]
+    code, out, err = run("neighbors", "out", "--k", 2, "--json", "--", "--long")
+    assert (code, json.loads(out)[0]["node"]) == (0, "--long")
+    for words in (["--long"], ["root", "--long"]):
+        code, out, err = run("neighbors", "out", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "a node that begins with -- stands last, behind a -- of its own: horosphere neighbors RUN -- --node" in err
+
+
 def test_damaged_edges_are_named(run, folder):
     Path(folder, "edges.safetensors").write_bytes(b"half")
     code, _, err = run("neighbors", folder, "n5")

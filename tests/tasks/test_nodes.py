@@ -153,6 +153,20 @@ def test_a_run_with_links_held_out_says_so(embed, tmp_path):
     assert rows["AUC held out"].endswith("(0.5 is chance)")
 
 
+@pytest.mark.parametrize(("nodes", "says"), [(9, False), (40, True)])
+def test_hits_among_fewer_than_ten_say_nothing(embed, tmp_path, nodes, says):
+    """All would be hits."""
+    pairs = [(i, (i + step) % nodes) for i in range(nodes) for step in (1, 2)]
+    (tmp_path / "ring.csv").write_text("".join(f"{a},{b}\n" for a, b in pairs))
+    scores, _ = embed("graph=true", "epochs=1", "holdout=0.1", data=tmp_path / "ring.csv")
+    run = Run.open(tmp_path / "run-1")
+    assert "link_auc" in scores
+    assert ("link_hits" in scores) == says
+    assert all(("link_hits" in beside) == says for beside in run.baselines().values())
+    rows = [cell for row in run.load().task.summary(run) for cell in row]
+    assert any("Hits@10" in cell for cell in rows) == says
+
+
 def test_nodes_with_several_parents_are_counted(embed, tmp_path):
     for more, said in (("", None), ("n5\tn0\n", "1 node has more than one"), ("n5\tn0\nn9\tn0\n", "2 nodes have more")):
         (tmp_path / "dag.tsv").write_text(TREE + more)
