@@ -31,7 +31,7 @@ from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig,
 from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
 from horosphere.progress import progress
-from horosphere.runs import Run
+from horosphere.runs import About, Run, made_with, write_ready
 from horosphere.settings import Count, Decay, Size, convert
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
@@ -206,7 +206,8 @@ class Nodes(Task[NodeData]):
     # -- the points -------------------------------------------------------------------------------------------------
 
     def export(self, folder: Path, network: nn.Module) -> None:
-        write_points(cast(NodeEmbedding, network), folder / POINTS)
+        model = cast(NodeEmbedding, network)
+        write_points(model.points, model.manifold, folder / POINTS)
 
     def rebuild(self, run: Run) -> NodeEmbedding:
         return NodeEmbedding(len(read_labels(run.folder)), self.configuration())
@@ -218,7 +219,7 @@ class Nodes(Task[NodeData]):
         model, labels = cast(NodeEmbedding, network), read_labels(run.folder)
         graph = read_edges(run.folder, labels, bool(run.about.facts.get("directed", True)))
         space = model.manifold.requires_grad_(False)
-        return Embedded(model.points, labels, space, self.configuration(), self, graph)
+        return Embedded(model.points, labels, space, self.configuration(), self, graph, run.about)
 
     @classmethod
     def vectors(cls, run: Run) -> Vectors:
@@ -279,6 +280,7 @@ class Embedded:
     config: NodeEmbeddingConfig
     task: Nodes
     graph: Graph | None = None  # None: of a run that has not kept its edges
+    about: About | None = None  # what its run says of itself
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -350,6 +352,28 @@ class Embedded:
         labels = [*self.labels, node]
         graph = Graph(labels, edges, self.graph.directed)
         return replace(self, points=torch.cat([self.points, point]), labels=labels, graph=graph)
+
+    def save(self, folder: str | Path) -> Run:
+        """Write it as a run: `horosphere neighbors` and `export` take it, and `start=` of a training on the same nodes.
+
+        It has no scores and no checkpoints. So it cannot be resumed, and nothing that is there is replaced.
+        """
+        if self.about is None:
+            raise UserError("only an embedding that Run.open(…).load() gave, or its add(…), can be saved")
+        facts = self.about.facts
+        if self.graph is not None:
+            relations = self.task.relations_of(self.graph)
+            now = self.task.facts(NodeData(self.graph, relations, learned=relations, held=relations[:0]))
+            added = len(self) - self.about.count("nodes") + facts.get("added", 0)
+            facts = {"parameters": self.points.numel(), **now, "added": added}
+        about = replace(self.about, facts=facts, made_with=made_with())
+        return write_ready(Path(folder), about, self._write)
+
+    def _write(self, folder: Path) -> None:
+        write_labels(folder, self.labels)
+        if self.graph is not None:
+            write_edges(folder, self.graph)
+        write_points(self.points, self.manifold, folder / POINTS)
 
     def curvatures(self) -> list[float]:
         """Of the curved parts."""

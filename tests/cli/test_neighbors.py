@@ -121,6 +121,18 @@ def test_export_writes_where_it_says(run, folder):
     assert torch.equal(numbers, embedded.points)
 
 
+def test_an_embedding_with_a_new_node_is_asked_and_exported_like_its_run(run, folder):
+    Run.open(folder).load().add("new", ["n5"]).save("more")
+    (about,) = json.loads(run("neighbors", "more", "new", "--k", 3, "--json")[1])
+    assert about["path"] == ["new", "n5", "n2", "n0"]
+    assert len(about["neighbors"]) == 3
+    assert run("export", "more", "--to", "csv")[0] == 0
+    assert Path("more/points.csv").read_text().splitlines()[-1].startswith("new,")
+    code, _, err = run("eval", "more")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "tree.tsv has changed since more was trained on it" in err
+
+
 def test_export_states_its_coordinates(run, folder):
     own = "coordinates  space components on the hyperboloid, curvature -0.75\n"
     ball = "coordinates  the Poincaré ball of radius 1, curvature -0.75\n"

@@ -259,6 +259,37 @@ def test_a_new_node_that_cannot_be(embed, tmp_path):
         replace(embedded, graph=None).add("new", ["n1"])
 
 
+@pytest.mark.parametrize("settings", [("geometry=lorentz",), ("geometry=poincare", "learn_curvature=true"), ("geometry=product", "dim=4")])
+def test_an_embedding_with_new_nodes_is_saved_as_a_run(embed, tmp_path, settings):
+    _, embedded = embed("epochs=2", *settings)
+    more = embedded.add("new", ["n20"]).add("below it", ["new", "n21"])
+    saved = more.save(tmp_path / "more")
+    again = Run.open(tmp_path / "more", "nodes").load()
+    assert torch.equal(again.points, more.points)
+    assert (again.labels, again.curvatures()) == (more.labels, more.curvatures())
+    assert again.surroundings("below it", 5) == more.surroundings("below it", 5)
+    facts = saved.about.facts
+    assert (facts["nodes"], facts["edges"], facts["several_parents"], facts["added"]) == (65, 65, 1, 2)
+    assert again.add("third", ["below it"]).save(tmp_path / "most").about.count("added") == 3
+    assert sorted(path.name for path in tmp_path.iterdir() if "more" in path.name) == ["more"]
+
+
+def test_a_saved_embedding_replaces_nothing_and_is_not_trained_on(embed, tmp_path):
+    _, embedded = embed("epochs=2")
+    more = embedded.add("new", ["n20"])
+    before = (tmp_path / "run-1/run.json").read_bytes()
+    with pytest.raises(UserError, match="exists already, and is not replaced; give another folder"):
+        more.save(tmp_path / "run-1")
+    assert (tmp_path / "run-1/run.json").read_bytes() == before
+    more.save(str(tmp_path / "more"))
+    asked = [f"data={tmp_path / 'tree.tsv'}", "dim=3", "negatives=20", "epochs=2", "batch=16"]
+    with pytest.raises(UserError, match="nothing is left to go on from"):
+        run_tiny(Recipe.read("embedding", asked), tmp_path / "more", resume=True)
+    (tmp_path / "tree.tsv").write_text(TREE + "new\tn20\n")  # the same nodes: a training may begin with these points
+    run_tiny(Recipe.read("embedding", [*asked, f"start={tmp_path / 'more'}"]), tmp_path / "trained")
+    assert len(Run.open(tmp_path / "trained").load()) == 64
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
