@@ -64,12 +64,15 @@ def dimension_check(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], di
 
 def no_tensor(where: str, name: str, given: Any) -> TypeError:
     """The one line about what is no tensor."""
+    return TypeError(f"{where}: {no_tensor_words(name, given)}")
+
+
+def no_tensor_words(name: str, given: Any) -> str:
     if given is None:
-        return TypeError(f"{where}: {name} is None; give it as a tensor (..., d)")
+        return f"{name} is None; give it as a tensor (..., d)"
     is_array = type(given).__module__ == "numpy"
     what = "an array of numpy" if is_array else f"a {type(given).__name__}"
-    maker = "from_numpy" if is_array else "tensor"
-    return TypeError(f"{where}: {name} is {what}; give a tensor, as in torch.{maker}({name})")
+    return f"{name} is {what}; give a tensor, as in torch.{'from_numpy' if is_array else 'tensor'}({name})"
 
 
 def size_of(vector: Any) -> int:
@@ -97,6 +100,8 @@ def _check_weights(where: str, x: Tensor, weights: Tensor | None) -> None:
     if x.dim() < 2:
         raise ValueError(f"{where}: x is a single point {tuple(x.shape)}; give points as (..., N, d)")
     points = x.shape[-2]
+    if weights is not None and not isinstance(weights, Tensor):
+        raise no_tensor(where, "weights", weights)
     if weights is not None and size_of(weights) != points:
         count = f"{size_of(weights) or 1} weight" + ("s" if size_of(weights) > 1 else "")
         raise ValueError(f"{where}: {count} for {points} points; give (..., {points})")

@@ -1,5 +1,6 @@
 """Products of geometries: coordinates side by side, squared distances added with weights."""
 
+import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -36,9 +37,7 @@ class Product(Manifold):
                 raise TypeError(f"{one_line(factor, 60)} is no factor: {FACTORS}")
         self.factors = nn.ModuleList(m for m, _ in factors)  # type: ignore[assignment]
         self.dims = [d for _, d in factors]
-        self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
-        if len(self.weights) != len(factors) or min(self.weights) <= 0:
-            raise ValueError(f"weights {self.weights}: give one positive number for each of the {len(factors)} factors")
+        self.weights = _positive([1.0] * len(factors) if weights is None else weights, len(factors))
 
     per_coordinate = True
     factors: Sequence[Manifold]
@@ -206,4 +205,15 @@ def _is_factor(given: Any) -> bool:
     if not isinstance(given, tuple | list) or len(given) != 2:
         return False
     manifold, dim = given
-    return isinstance(manifold, Manifold) and isinstance(dim, Integral) and not isinstance(dim, bool) and dim > 0
+    return isinstance(manifold, Manifold) and isinstance(dim, Integral) and not isinstance(dim, bool) and int(dim) > 0
+
+
+def _positive(weights: Any, count: int) -> list[float]:
+    try:
+        numbers = [float(w) for w in weights]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != count or not all(0 < w < math.inf for w in numbers):
+        what = one_line(weights, 60)
+        raise ValueError(f"weights {what}: give one positive number for each of the {count} factors")
+    return numbers

@@ -38,8 +38,8 @@ MODELS, COMPLETIONS, CHATS = "/v1/models", "/v1/completions", "/v1/chat/completi
 OPTIONS = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "stop", "stream", "stream_options")
 NOTES = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")  # no answer depends on them
 NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
-# What would change an answer, and is not offered: with the values that ask for nothing, beside NOTHING. Clients may send
-# every field with its default.
+# What would change an answer, and is not offered. Beside it the values that ask for nothing, as those of NOTHING do:
+# clients may send every field with its default.
 REFUSED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n", "best_of"), (1,)),
     **dict.fromkeys(("echo", "suffix", "logprobs", "top_logprobs", "logit_bias", "store", "prediction", "audio"), ()),

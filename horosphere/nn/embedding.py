@@ -10,7 +10,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.geometry import Euclidean, Manifold, Poincare, Product
 from horosphere.geometry.holders import HoldsPoints
 from horosphere.nn.centred import over_processes
-from horosphere.nn.first_call import ROUNDED, require_manifold, require_no_array, settle
+from horosphere.nn.first_call import ROUNDED, require_manifold, require_tensor, settle
 from horosphere.nn.near import NO_SCALE, farthest_out, has_values, in_radii, refuse_far, require_near
 from horosphere.nn.watch import Watch, has_numbers
 
@@ -18,8 +18,8 @@ from horosphere.nn.watch import Watch, has_numbers
 class Embedding(HoldsPoints, nn.Embedding):
     """nn.Embedding whose rows are points of a manifold; `optim.param_groups` puts them into a group of their own.
 
-    Rows start as a wrapped normal of this std around the origin, in flat space a plain normal. Rows that an optimizer of
-    flat space has taken out of a ball are said when they are read, but not within compiled code.
+    Rows start as a wrapped normal of this std around the origin, in flat space a plain normal. Rows that torch's own
+    optimizers took out of a ball are refused when they are read; compiled code does not look.
 
     >>> from horosphere.geometry import Lorentz
     >>> table = Embedding(100, 2, Lorentz(), std=0.1)
@@ -158,6 +158,8 @@ class Lift(nn.Module):
         return total[:-1] / total[-1]
 
     def forward(self, v: Tensor) -> Tensor:
+        if not isinstance(v, Tensor):
+            require_tensor(v, "Lift")
         if self.manifold.flat:
             return self.manifold.lift(v)
         if not self._looked:
@@ -176,7 +178,6 @@ class Lift(nn.Module):
 
     def _look(self, v: Tensor) -> None:
         """At the first batch: its values are read where they can be, and a GPU waits."""
-        require_no_array(v, "Lift")
         readable = has_values(v)
         if isinstance(self.scale, Tensor):
             self._match(self.scale, v, readable)

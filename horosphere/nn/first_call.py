@@ -12,6 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, Poincare, Product
+from horosphere.geometry._shapes import no_tensor_words
 from horosphere.nn.watch import has_numbers
 
 ROUNDED = 1 + 1e-3  # radii of the ball: points near the edge may be rounded beyond it
@@ -54,10 +55,12 @@ def require_manifold(manifold: Any, layer: str) -> None:
     raise UserError(f"{layer}: {type(manifold).__name__} is no manifold; give one, as in Lorentz(c=1.0)")
 
 
-def require_no_array(x: Any, layer: str) -> None:
-    """Complain about numpy's arrays."""
+def require_tensor(x: Any, layer: str) -> None:
+    """Complain about arrays of numpy, lists, numbers and None. What else is no tensor may be an argument of torch's."""
     if type(x).__module__ == "numpy":
-        raise UserError(f"{layer}: x is an array of numpy; give a tensor, as in torch.from_numpy(x).float()")
+        raise UserError(f"{layer}: {no_tensor_words('x', x)}.float()")
+    if x is None or isinstance(x, list | int | float):
+        raise UserError(f"{layer}: {no_tensor_words('x', x)}")
 
 
 class _Meeting:
@@ -70,7 +73,7 @@ class _Meeting:
         if torch.compiler.is_compiling() or not inputs:
             return
         x, name = inputs[0], type(layer).__name__.removeprefix("_Flat")
-        require_no_array(x, name)
+        require_tensor(x, name)
         if not has_numbers(x):
             return
         if (known := _made.get(x)) is not None and not _same(known[1], self.manifold):

@@ -298,7 +298,9 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
         weight_decay: float = 0.0,
         **torch_options: Any,
     ):
-        torch.optim.SGD.__init__(self, self._given(params), lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options)
+        torch.optim.SGD.__init__(
+            self, self._given(params), lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options
+        )
         # fused=True sets it, but would unscale only torch's share: GradScaler unscales both
         self._step_supports_amp_scaling = False
 
@@ -451,7 +453,11 @@ class RiemannianRMSprop(_Riemannian, torch.optim.RMSprop):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         manifold = param_group.get("manifold")
-        if isinstance(manifold, Manifold) and not manifold.flat and param_group.get("centered", self.defaults["centered"]):
+        if (
+            isinstance(manifold, Manifold)
+            and not manifold.flat
+            and param_group.get("centered", self.defaults["centered"])
+        ):
             raise ValueError(
                 "centered=True needs a mean gradient, which has no meaning for one length a point: use centered=False"
             )

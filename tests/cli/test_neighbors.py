@@ -93,7 +93,7 @@ def test_nodes_that_begin_with_a_dash(run):
     for words in (["--long"], ["root", "--long"]):
         code, out, err = run("neighbors", "out", *words)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "a node that begins with -- stands last, behind a -- of its own: horosphere neighbors RUN -- --node" in err
+        assert "begins with -- stands last, behind a -- of its own: horosphere neighbors RUN -- --node" in err
 
 
 def test_damaged_edges_are_named(run, folder):

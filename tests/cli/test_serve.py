@@ -165,9 +165,24 @@ def test_a_chat_needs_a_template(port, trained):
         ("/v1/completions", b"{", 400, ""),
         ("/v1/completions", b"[" * 10**4, 400, ""),
         ("/v1/completions", b" " * (LONGEST_REQUEST + 1), 400, "at most 65,536 bytes"),
-        ("/v1/completions", {**GREEDY, "temprature": 1}, 400, "temprature: a completion has no such field; did you mean temperature?"),
-        ("/v1/completions", {**GREEDY, "top_k": 5, "min_p": 0.1}, 400, "top_k, min_p: a completion has no such fields; "),
-        ("/v1/completions", {**GREEDY, "messages": []}, 400, "messages: a completion has no such field; choose from prompt, max_tokens"),
+        (
+            "/v1/completions",
+            {**GREEDY, "temprature": 1},
+            400,
+            "temprature: a completion has no such field; did you mean temperature?",
+        ),
+        (
+            "/v1/completions",
+            {**GREEDY, "top_k": 5, "min_p": 0.1},
+            400,
+            "top_k, min_p: a completion has no such fields; ",
+        ),
+        (
+            "/v1/completions",
+            {**GREEDY, "messages": []},
+            400,
+            "messages: a completion has no such field; choose from prompt, max_tokens",
+        ),
         ("/v1/completions", {**GREEDY, "frequency_penalty": 0.5}, 400, "frequency_penalty: this server does not offer"),
         ("/v1/completions", {**GREEDY, "store": True}, 400, "store: this server does not offer it"),
         ("/v1/completions", {**GREEDY, "stream": "yes"}, 400, "stream=yes: it should be true or false"),
@@ -255,7 +270,13 @@ def test_head_is_get_without_its_body(port):
 def test_who_hangs_up_leaves_no_word_on_the_console(trained, capfd):
     post = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     whole = json.dumps({**GREEDY, "stream": True, "max_tokens": 200}).encode()
-    said = [b"", b"GET /v1/mod", b"GET /v1/models HTTP/1.1\r\n\r\n" * 200, post % 1000 + b"{", post % len(whole) + whole]
+    said = [
+        b"",
+        b"GET /v1/mod",
+        b"GET /v1/models HTTP/1.1\r\n\r\n" * 200,
+        post % 1000 + b"{",
+        post % len(whole) + whole,
+    ]
     with serving(trained) as port:
         for words in said:
             with socket.create_connection(("127.0.0.1", port), timeout=60) as line:

@@ -156,7 +156,10 @@ def test_new_nodes_that_have_no_place(fitted):
         ([[]], "no neighbours"),
         (["3"], "no list"),
         ([3], "no list"),
-        (None, r"^transform: NoneType is no list of new nodes; give \[\[…\], \[…\]\], of each the nodes it is related to$"),
+        (
+            None,
+            r"^transform: NoneType is no list of new nodes; give \[\[…\], \[…\]\], of each the nodes it is related to$",
+        ),
         ("3", "^transform: str is no list"),
     ):
         with pytest.raises(UserError, match=message):

@@ -192,14 +192,25 @@ def test_inside_vmap_and_compiled():
     assert torch.func.vmap(m.dist, in_dims=(0, None))(x, x[0]).shape == (4,)
 
 
-@pytest.mark.parametrize(
-    "factors",
-    [([Lorentz(), Poincare()],), (Lorentz(), Poincare()), ((Lorentz(), Poincare()),), ((Lorentz(), 0),), ((5, Lorentz()),)]
-    + [((Lorentz(), 2.5),), ((Lorentz(), True),), (("lorentz", 5),), ((Lorentz, 5),), ((Lorentz(), 5, 1.0),), (None,)],
-    ids=str,
+NO_FACTORS = (
+    *([[Lorentz(), Poincare()]], [Lorentz(), Poincare()], [(Lorentz(), Poincare())], [(5, Lorentz())], [None]),
+    *([(Lorentz(), dim)] for dim in (0, -1, 2.5, True, "5", None)),
+    *([("lorentz", 5)], [(Lorentz, 5)], [(Lorentz(), 5, 1.0)]),
 )
+
+
+@pytest.mark.parametrize("factors", NO_FACTORS, ids=str)
 def test_factors_of_a_product_that_are_none(factors):
-    with pytest.raises((TypeError, ValueError)) as error:
+    with pytest.raises(TypeError) as error:
         Product(*factors)
-    assert str(error.value).endswith("give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))")
+    how = "give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))"
+    assert str(error.value).endswith(f" is no factor: {how}")
     assert "\n" not in str(error.value)
+
+
+def test_weights_that_are_none():
+    for weights in ((float("nan"), 1.0), (0.0, 1.0), (1.0,), (float("inf"), 1.0), "ab", (None, 1.0), 2.0):
+        with pytest.raises(ValueError, match=r"^weights .*: give one positive number for each of the 2 factors$"):
+            Product((Lorentz(), 2), (Euclidean(), 2), weights=weights)
+    with pytest.raises(TypeError, match=r"^midpoint: weights is an array of numpy; give a tensor"):
+        Lorentz().midpoint(torch.zeros(3, 2), np.ones(3))

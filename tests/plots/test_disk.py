@@ -397,8 +397,9 @@ def test_mistakes_are_named(wrong, message):
 def test_names_that_no_font_has_draw_without_a_word(tmp_path):
     """matplotlib would warn of each glyph; it draws a box, and that says it."""
     names = ["\N{DOG FACE}", "\N{CAT FACE} cat", "कुत्ता", "\N{SNOWMAN}", "כלב", "犬"]
+    edges = np.array([(i, 0) for i in range(1, 6)])
     for suffix in (".png", ".svg", ".pdf"):
-        draw_disk(torch.randn(6, 2), Lorentz(), np.array([(i, 0) for i in range(1, 6)]), names, path=tmp_path / f"a{suffix}")
+        draw_disk(torch.randn(6, 2), Lorentz(), edges, names, path=tmp_path / f"a{suffix}")
         assert (tmp_path / f"a{suffix}").stat().st_size > 1000
 
 

@@ -259,7 +259,9 @@ def test_a_new_node_that_cannot_be(embed, tmp_path):
         replace(embedded, graph=None).add("new", ["n1"])
 
 
-@pytest.mark.parametrize("settings", [("geometry=lorentz",), ("geometry=poincare", "learn_curvature=true"), ("geometry=product", "dim=4")])
+@pytest.mark.parametrize(
+    "settings", [("geometry=lorentz",), ("geometry=poincare", "learn_curvature=true"), ("geometry=product", "dim=4")]
+)
 def test_an_embedding_with_new_nodes_is_saved_as_a_run(embed, tmp_path, settings):
     _, embedded = embed("epochs=2", *settings)
     more = embedded.add("new", ["n20"]).add("below it", ["new", "n21"])
