@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,16 @@ from typing import Any
 from horosphere import __version__
 from horosphere.catalogue import resolve, tasks
 from horosphere.errors import UserError, one_line
-from horosphere.files import forget_partial, make_staged, require_new_folder, settle, staged, write_whole, writing
+from horosphere.files import (
+    forget_partial,
+    make_staged,
+    new_folder,
+    require_new_folder,
+    settle,
+    staged,
+    write_whole,
+    writing,
+)
 from horosphere.foreign import LARGE, Unreadable, parse_json, read_bytes, read_json
 
 RUN, METRICS, CHECKPOINTS = "run.json", "metrics.jsonl", "checkpoints"
@@ -157,6 +167,17 @@ def begin(folder: Path, about: About) -> Path:
     _write_about(new, about)
     write_whole(new / METRICS, b"")
     return new if (folder / RUN).is_file() else settle(new, folder)
+
+
+def write_ready(folder: Path, about: About, fill: Callable[[Path], None]) -> Run:
+    """A run that nothing trains: what `fill` writes into its folder is all it has. It is there whole, or not at all."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder} exists already, and is not replaced; give another folder")
+    with new_folder(folder) as new:
+        _write_about(new, about)
+        write_whole(new / METRICS, b"")
+        fill(new)
+    return Run.open(folder)
 
 
 def go_on(folder: Path, about: About, step: int) -> Path:

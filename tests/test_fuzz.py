@@ -245,7 +245,7 @@ def models():
     def points():
         return NodeEmbedding(3, NodeEmbeddingConfig(dim=2, learn_curvature=True))
 
-    made = lambda folder: write_points(points(), folder / "points.safetensors")  # noqa: E731
+    made = lambda folder: write_points(points().points, points().manifold, folder / "points.safetensors")  # noqa: E731
     yield (
         "points",
         Reader("points.safetensors", made, lambda folder: read_points(points(), folder / "points.safetensors")),

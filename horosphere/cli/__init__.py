@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = _parser()
         _, args.more = parser.parse_known_args(argv, args)
         if args.more and "settings" not in args:
-            parser.error(f"unrecognized arguments: {' '.join(args.more)}")
+            hint = f"; {args.hint}" if "hint" in args else ""
+            parser.error(f"unrecognized arguments: {' '.join(args.more)}{hint}")
         if getattr(args, "overwrite", False) and (getattr(args, "resume", False) or getattr(args, "go_on", False)):
             raise UserError("--overwrite begins anew, --resume and --continue go on: leave one of them out")
         if "run" in args:

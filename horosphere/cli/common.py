@@ -19,7 +19,9 @@ JOBS = 2  # trainings at once on one machine
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, like every other mistake, instead of the whole usage."""
+        """One line, like every other mistake, instead of the whole usage. A command's `hint`: what a word may be."""
+        if message.startswith("the following arguments are required") and (hint := self.get_default("hint")):
+            message = f"{message}; {hint}"
         self.exit(2, f"horosphere: {message}; see {self.prog} --help\n")
 
 

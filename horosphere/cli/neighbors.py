@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from typing import Any
 
 from horosphere.cli.common import command, of, table
@@ -15,8 +16,11 @@ def add(commands: Any) -> None:
     summary = "the nodes nearest to a node of an embedding, by the distance of its geometry"
     example = "horosphere neighbors runs/tree-lorentz-10 dog cat --k 5"
     neighbors = command(commands, "neighbors", run, summary, example)
+    neighbors._negative_number_matcher = re.compile(r"-(?!-)")  # -x is a node, and no option
+    behind = "a node that begins with -- stands last, behind a -- of its own: horosphere neighbors RUN -- --node"
+    neighbors.set_defaults(hint=behind)
     neighbors.add_argument("folder", metavar="RUN", help="a folder made by `horosphere embed`")
-    neighbors.add_argument("nodes", metavar="NODE", nargs="+", help="as the data call it")
+    neighbors.add_argument("nodes", metavar="NODE", nargs="+", help=f"as the data call it; {behind}")
     neighbors.add_argument("--k", metavar="N", type=of(Count), default=10, help="neighbours (default 10)")
     neighbors.add_argument("--json", action="store_true", help="for other programs")
 

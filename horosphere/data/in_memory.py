@@ -92,9 +92,21 @@ def _refuse_weights(weights: Iterable[Any], how: str) -> None:
 
 
 def _graph(nodes: list[Hashable], edges: np.ndarray, directed: bool) -> Graph:
+    for node in nodes:
+        if _is_missing(node):
+            what = "an empty text" if isinstance(node, str) else one_line(node, 20)
+            raise UserError(f"{what} is no name of a node; leave out the edges that have none")
     if not len(edges):
         raise UserError("the graph has no edges, so there is nothing to learn")
     try:
         return Graph([str(node) for node in nodes], edges, directed)
     except UserError as error:
         raise UserError(str(error).replace("pass --graph", "pass directed=False")) from None
+
+
+def _is_missing(node: Any) -> bool:
+    """None, NaN and the like, which no name is equal to, and texts with nothing in them."""
+    try:
+        return node is None or (not node.strip() if isinstance(node, str) else bool(node != node))
+    except (TypeError, ValueError):  # of pandas' NA there is no truth
+        return True

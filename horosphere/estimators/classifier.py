@@ -13,13 +13,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from horosphere.data.tables import Scaling, Schema
+from horosphere.data.tables import LARGEST, Scaling, Schema
+from horosphere.errors import UserError, one_line
 from horosphere.geometry import GEOMETRIES
 from horosphere.models.config import InAnyGeometry
 from horosphere.models.linear import SoftmaxRegression
 from horosphere.models.mlp import MLP, MLPConfig, ProductMLP, ProductMLPConfig, unit_curvature
 from horosphere.models.table_model import Sizes, TableModel
-from horosphere.nn.near import require_near
+from horosphere.nn.near import farthest, in_radii
+from horosphere.settings import Amount, Count, Positive, Size, convert
 from horosphere.tasks.tables import Rows, TableData, Tables
 from horosphere.train.config import EngineConfig
 from horosphere.train.engine import learn
@@ -77,6 +79,7 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):
         """Learn from rows (N, F) and their classes (N,)."""
         x, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        _require_scalable(x)
         self.classes_, labels = np.unique(y, return_inverse=True)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.scaling_ = Scaling.standard(x)
@@ -90,29 +93,49 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):
 
     def _network(self, sizes: Sizes) -> TableModel:
         c: Any = None if self.curvature == "matched" else self.curvature
+        if not isinstance(self.geometry, str):
+            raise UserError(f'geometry={one_line(self.geometry, 40)}: give its name, as in geometry="lorentz"')
+        hidden = self._widths()
         if self.geometry not in ALONE:
-            return ProductMLP(sizes, ProductMLPConfig(geometry=self.geometry, hidden=tuple(self.hidden), curvature=c))
+            return ProductMLP(sizes, ProductMLPConfig(geometry=self.geometry, hidden=hidden, curvature=c))
         where: Any = {"geometry": self.geometry, "curvature": unit_curvature(sizes.columns) if c is None else c}
-        if not self.hidden:
+        if not hidden:
             return SoftmaxRegression(sizes, InAnyGeometry(**where))
-        return MLP(sizes, MLPConfig(hidden=tuple(self.hidden), **where))
+        return MLP(sizes, MLPConfig(hidden=hidden, **where))
+
+    def _widths(self) -> tuple[int, ...]:
+        hidden = _plain(self.hidden)
+        if not isinstance(hidden, list | tuple):
+            how = "give the widths of the layers in a tuple, as in hidden=(64,); () for none"
+            raise UserError(f"hidden={one_line(hidden, 40)}: {how}")
+        return tuple(convert(_plain(width), Size, "hidden") for width in hidden)
+
+    def _number(self, name: str, kind: Any) -> Any:
+        return convert(_plain(getattr(self, name)), kind, name)
 
     def _task(self, rows: Rows, seed: int) -> Tables:
         """The task of `horosphere train mlp`, with rows that are at hand."""
-        engine = EngineConfig(
-            lr=self.lr, epochs=self.epochs, weight_decay=self.weight_decay, seed=seed, precision="fp32"
-        )
+        numbers = {"lr": Positive, "epochs": Positive, "weight_decay": Amount}
+        asked = {name: self._number(name, kind) for name, kind in numbers.items()}
+        engine = EngineConfig(**asked, seed=seed, precision="fp32")
         engine.check()
         task = Tables(model="mlp", data="")
-        task.engine = engine.for_data(len(rows), min(self.batch_size, len(rows)))
+        task.engine = engine.for_data(len(rows), min(self._number("batch_size", Count), len(rows)))
         names, unscaled = [str(i) for i in range(rows.x.shape[1])], Scaling(np.zeros(1), np.ones(1))
         schema = Schema(names, "class", [str(name) for name in self.classes_], self.scaling_, unscaled, len(rows))
         task.ready(TableData(rows, Rows(rows.x[:0], rows.y[:0]), schema))
         return task
 
     def _scaled(self, x: np.ndarray) -> Tensor:
+        _require_scalable(x)
         rows = torch.from_numpy(self.scaling_(x))
-        require_near(rows, self.network_.lift.manifold)  # type: ignore[union-attr, arg-type]
+        out = in_radii(rows, self.network_.lift.manifold)  # type: ignore[union-attr, arg-type]
+        if float(out.max()) > farthest(rows.dtype):
+            row = int(out.argmax())
+            column = int(rows[row].abs().argmax())
+            far = f"{abs(float(rows[row, column])):.3g} standard deviations from the mean of fit"
+            how = f'too far for a point in {self.geometry}; check its unit, or take geometry="euclidean"'
+            raise UserError(f"X, row {row}: column {column} is {x[row, column]:.3g}, {far}, {how}")
         return rows
 
     @torch.no_grad()
@@ -134,3 +157,16 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):
         shares = np.exp(logits - logits.max(1, keepdims=True))
         probabilities: np.ndarray = shares / shares.sum(1, keepdims=True)
         return probabilities
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numpy as Python's."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _require_scalable(x: np.ndarray) -> None:
+    """Complain about numbers whose squares may be none: they have no standard deviation.   (N, F)"""
+    if (large := np.abs(x) > LARGEST).any():
+        row, column = np.argwhere(large)[0]
+        what = f"column {column} is {x[row, column]:.3g}, and numbers up to {LARGEST:g} can be scaled"
+        raise UserError(f"X, row {row}: {what}; divide the column, or leave out the row")

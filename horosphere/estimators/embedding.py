@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -67,6 +67,8 @@ class HyperbolicEmbedding(BaseEstimator):
 
     def fit(self, graph: Any, y: None = None) -> HyperbolicEmbedding:
         """Learn the points of a graph: networkx's, a sparse adjacency matrix, an edge array (E, 2), or pairs."""
+        if self.directed not in (None, True, False):
+            raise UserError(f"directed={one_line(self.directed, 40)}: it should be True, False or None")
         self.nodes_, self.graph_ = graph_in_memory(graph, self.directed)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         relations, task = self.graph_.relations(), self._task()
@@ -100,6 +102,9 @@ class HyperbolicEmbedding(BaseEstimator):
         In a hierarchy these are its parents, and their ancestors count as well.
         """
         check_is_fitted(self)
+        if isinstance(neighbours, str) or not isinstance(neighbours, Iterable):
+            how = "give [[…], […]], of each the nodes it is related to"
+            raise UserError(f"transform: {type(neighbours).__name__} is no list of new nodes; {how}")
         number = {node: i for i, node in enumerate(self.nodes_)}
         relations = self.graph_.relations()
         above: dict[int, list[int]] = {}
@@ -110,7 +115,7 @@ class HyperbolicEmbedding(BaseEstimator):
             if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
                 raise UserError(f"new node {place}: {one_line(names, 40)} is no list of neighbours; give [[…], […]]")
             for name in names:
-                if name not in number:
+                if not isinstance(name, Hashable) or name not in number:
                     what = choices(name, [str(node) for node in self.nodes_])
                     raise UserError(f"new node {place} names {one_line(name, 40)}, which is no node; {what}")
             own = [number[name] for name in names]

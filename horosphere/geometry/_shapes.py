@@ -1,4 +1,4 @@
-"""Points and vectors that stand side by side must have one dimension: torch would broadcast a single coordinate.
+"""Points and vectors are tensors, and of one dimension side by side: torch would broadcast a single coordinate.
 
 Parameters are known by their names, which mean the same in every function of every manifold. Only shapes are read, so
 the check works on meta tensors, in `vmap` and in compiled graphs, where it leaves nothing behind.
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def same_dimension(method: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments of different dimension, for functions that need no `full_precision`, which does it too."""
+    """Refuse what is no tensor, or of another dimension, in functions that need no `full_precision`, which does so."""
     check = dimension_check(method)
 
     @functools.wraps(method)
@@ -31,12 +31,12 @@ def same_dimension(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def dimension_check(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
-    """What raises a ValueError when the arguments of this method do not fit beside one another."""
+    """What raises an error when arguments of this method are no tensors, or do not fit beside one another."""
     names = tuple(inspect.signature(method).parameters)
     vectors = [i for i, name in enumerate(names) if name in VECTORS]
     scales = [i for i, name in enumerate(names) if name in SCALES]
     weights = names.index("weights") if "weights" in names else None
-    if len(vectors) < 2 and weights is None:
+    if not vectors:
         return lambda args, kwargs: None
     first, *others = vectors
     where = method.__name__
@@ -46,6 +46,9 @@ def dimension_check(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], di
             args = (*args, *(kwargs.get(name) for name in names[len(args) :]))
         if len(args) <= vectors[-1]:
             return  # the method itself says what is missing
+        for i in vectors:
+            if not isinstance(args[i], Tensor):
+                raise no_tensor(where, names[i], args[i])
         size = size_of(args[first])
         for i in others:
             if size_of(args[i]) != size:
@@ -57,6 +60,19 @@ def dimension_check(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], di
             _check_weights(where, args[first], args[weights] if weights < len(args) else None)
 
     return check
+
+
+def no_tensor(where: str, name: str, given: Any) -> TypeError:
+    """The one line about what is no tensor."""
+    return TypeError(f"{where}: {no_tensor_words(name, given)}")
+
+
+def no_tensor_words(name: str, given: Any) -> str:
+    if given is None:
+        return f"{name} is None; give it as a tensor (..., d)"
+    is_array = type(given).__module__ == "numpy"
+    what = "an array of numpy" if is_array else f"a {type(given).__name__}"
+    return f"{name} is {what}; give a tensor, as in torch.{'from_numpy' if is_array else 'tensor'}({name})"
 
 
 def size_of(vector: Any) -> int:
@@ -84,6 +100,8 @@ def _check_weights(where: str, x: Tensor, weights: Tensor | None) -> None:
     if x.dim() < 2:
         raise ValueError(f"{where}: x is a single point {tuple(x.shape)}; give points as (..., N, d)")
     points = x.shape[-2]
+    if weights is not None and not isinstance(weights, Tensor):
+        raise no_tensor(where, "weights", weights)
     if weights is not None and size_of(weights) != points:
         count = f"{size_of(weights) or 1} weight" + ("s" if size_of(weights) > 1 else "")
         raise ValueError(f"{where}: {count} for {points} points; give (..., {points})")

@@ -25,6 +25,7 @@ from horosphere.geometry._scalar import (
     sq,
     tanhc,
 )
+from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.geometry.manifold import HALF, Curved, Manifold, full_precision, shares
 from horosphere.geometry.maps import lorentz_to_poincare, poincare_to_lorentz
@@ -69,6 +70,7 @@ class Poincare(Curved):
         """artanh(√c|x|)/(√c|x|) · x"""
         return atanhc(self.c * sq(x)) * x
 
+    @same_dimension
     def lift(self, v: Tensor) -> Tensor:
         return self.exp0(v / 2)
 

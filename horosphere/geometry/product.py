@@ -1,13 +1,19 @@
 """Products of geometries: coordinates side by side, squared distances added with weights."""
 
+import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from horosphere.errors import one_line
 from horosphere.geometry._scalar import length, safe_sqrt
+from horosphere.geometry._shapes import no_tensor
 from horosphere.geometry.manifold import Manifold, full_precision
+
+FACTORS = "give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))"
 
 
 class Product(Manifold):
@@ -25,13 +31,13 @@ class Product(Manifold):
     def __init__(self, *factors: tuple[Manifold, int], weights: Sequence[float] | None = None):
         super().__init__()
         if not factors:
-            example = "Product((Lorentz(), 5), (Euclidean(), 5))"
-            raise ValueError(f"Product() is empty: give factors as (manifold, dimension), e.g. {example}")
+            raise ValueError(f"Product() is empty: {FACTORS}")
+        for factor in factors:
+            if not _is_factor(factor):
+                raise TypeError(f"{one_line(factor, 60)} is no factor: {FACTORS}")
         self.factors = nn.ModuleList(m for m, _ in factors)  # type: ignore[assignment]
         self.dims = [d for _, d in factors]
-        self.weights = [float(w) for w in (weights if weights is not None else [1.0] * len(factors))]
-        if len(self.weights) != len(factors) or min(self.weights) <= 0:
-            raise ValueError(f"weights {self.weights}: give one positive number for each of the {len(factors)} factors")
+        self.weights = _positive([1.0] * len(factors) if weights is None else weights, len(factors))
 
     per_coordinate = True
     factors: Sequence[Manifold]
@@ -59,6 +65,8 @@ class Product(Manifold):
         >>> curved, flat
         (tensor([1., 2.]), tensor([3.]))
         """
+        if not isinstance(x, Tensor):
+            raise no_tensor("product", "x", x)
         if x.shape[-1] != self.dim:
             raise ValueError(f"{x.shape[-1]} coordinates for a product of dimensions {' + '.join(map(str, self.dims))}")
         return x.split(self.dims, -1)
@@ -191,3 +199,21 @@ class Product(Manifold):
     def _by_factor(self, tensors: tuple[Tensor, ...]) -> Any:
         """(factor, its coordinates of each tensor), factor by factor."""
         return zip(self.factors, *(self.split(t) for t in tensors), strict=True)
+
+
+def _is_factor(given: Any) -> bool:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return False
+    manifold, dim = given
+    return isinstance(manifold, Manifold) and isinstance(dim, Integral) and not isinstance(dim, bool) and int(dim) > 0
+
+
+def _positive(weights: Any, count: int) -> list[float]:
+    try:
+        numbers = [float(w) for w in weights]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != count or not all(0 < w < math.inf for w in numbers):
+        what = one_line(weights, 60)
+        raise ValueError(f"weights {what}: give one positive number for each of the {count} factors")
+    return numbers

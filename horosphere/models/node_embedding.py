@@ -148,10 +148,10 @@ class Relations:
 # -- points in a file -------------------------------------------------------------------------------------------------
 
 
-def write_points(model: NodeEmbedding, file: Path) -> None:
+def write_points(points: Tensor, manifold: Manifold, file: Path) -> None:
     """ "points" (N, d), and the curvature where it was learned."""
-    curvature = {f"manifold.{name}": tensor for name, tensor in model.manifold.state_dict().items()}
-    write_whole(file, save({"points": model.points.contiguous(), **curvature}))
+    curvature = {f"manifold.{name}": tensor for name, tensor in manifold.state_dict().items()}
+    write_whole(file, save({"points": points.contiguous(), **curvature}))
 
 
 def read_points(model: NodeEmbedding, file: Path) -> None:

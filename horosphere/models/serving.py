@@ -6,6 +6,7 @@ One request writes at a time, the others wait. What a request asks and this does
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from select import select
 from socket import MSG_PEEK
 from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast, TextStreamer
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, choices
 from horosphere.foreign import Unreadable, parse_json
 from horosphere.models.writing import autocast, write
 from horosphere.settings import Amount, Count, Seed, convert
@@ -33,10 +34,20 @@ LONGEST_ANSWER = 4096  # tokens: others wait for it
 PATIENCE = 60  # seconds for a client that neither sends nor reads
 STOPS = 4  # texts that end an answer, at most; as OpenAI has it
 COLDEST = 1e-4  # a temperature; below it the likeliest token is taken
-# what would change an answer, and is not offered
-REFUSED = ("n", "best_of", "echo", "suffix", "logprobs", "logit_bias", "tools", "response_format", "presence_penalty")
+MODELS, COMPLETIONS, CHATS = "/v1/models", "/v1/completions", "/v1/chat/completions"
+OPTIONS = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "stop", "stream", "stream_options")
+NOTES = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")  # no answer depends on them
 NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
-COUNTS = ("n", "best_of")  # one of them is what is offered
+# What would change an answer, and is not offered. Beside it the values that ask for nothing, as those of NOTHING do:
+# clients may send every field with its default.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("n", "best_of"), (1,)),
+    **dict.fromkeys(("echo", "suffix", "logprobs", "top_logprobs", "logit_bias", "store", "prediction", "audio"), ()),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "tools", "functions", "web_search_options"), ()),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **{"response_format": ({"type": "text"},), "modalities": (["text"],), "parallel_tool_calls": (True,)},
+    **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
+}
 Tell = Callable[[str], None]
 
 
@@ -50,6 +61,8 @@ class Asked:
     top_p: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stream: bool = False
+    usage: bool = False  # of a stream: whether it ends with how many tokens there were
 
 
 @dataclass
@@ -58,16 +71,19 @@ class Answer:
     tokens: int = 0
     reason: str = "length"
 
+    def usage(self) -> dict[str, int]:
+        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.tokens}
+        return {**counts, "total_tokens": self.prompt_tokens + self.tokens}
+
 
 def asked_for(body: dict[str, Any], prompt: str) -> Asked:
     """The options of a request.
 
     >>> asked_for({"max_tokens": 5, "stop": "."}, "Once")
-    Asked(prompt='Once', tokens=5, temperature=0.8, top_p=1.0, seed=None, stop=('.',))
+    Asked(prompt='Once', tokens=5, temperature=0.8, top_p=1.0, seed=None, stop=('.',), stream=False, usage=False)
     """
-    for name in REFUSED:
-        value = body.get(name)
-        if value not in NOTHING and not (name in COUNTS and value == 1):
+    for name, harmless in REFUSED.items():
+        if body.get(name) not in (*NOTHING, *harmless):
             raise UserError(f"{name}: this server does not offer it; leave it out")
     stop = body.get("stop") or ()
     stop = (stop,) if isinstance(stop, str) else stop
@@ -81,7 +97,33 @@ def asked_for(body: dict[str, Any], prompt: str) -> Asked:
         raise UserError(f"top_p={options['top_p']}: it should be more than 0, and at most 1")
     if options.get("tokens", 0) > LONGEST_ANSWER:
         raise UserError(f"max_tokens={options['tokens']}: at most {LONGEST_ANSWER:,} are written for one request")
-    return Asked(prompt, stop=tuple(stop), **options)
+    stream = convert(body.get("stream") or False, bool, "stream")
+    return Asked(prompt, stop=tuple(stop), **options, stream=stream, usage=_asks_usage(body, stream))
+
+
+def _asks_usage(body: dict[str, Any], stream: bool) -> bool:
+    more = body.get("stream_options")
+    if more is None:
+        return False
+    if not stream:
+        raise UserError('stream_options: they go with "stream": true; leave them out')
+    if not isinstance(more, dict) or not more.keys() <= {"include_usage", "include_obfuscation"}:
+        raise UserError("stream_options: give an object with include_usage, true or false")
+    return bool(convert(more.get("include_usage") or False, bool, "include_usage"))
+
+
+def require_known(body: dict[str, Any], kind: str, own: str) -> None:
+    """Complain about fields that nobody reads. own: the field that holds what is asked.
+
+    >>> require_known({"prompt": "Once", "temprature": 1}, "completion", "prompt")
+    Traceback (most recent call last):
+        ...
+    horosphere.errors.UserError: temprature: a completion has no such field; did you mean temperature?
+    """
+    known = {own, "model", *OPTIONS, *NOTES, *REFUSED}
+    if others := [name for name, value in body.items() if name not in known and value is not None]:
+        what = f"a {kind} has no such field{'s' * (len(others) > 1)}"
+        raise UserError(f"{', '.join(others)}: {what}; {choices(others[0], [own, *OPTIONS])}")
 
 
 class _Stop(Exception):
@@ -169,6 +211,11 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no error of ours: nothing is said of it."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
     def __init__(self, served: Served, host: str, port: int):
         self.served, self.private = served, is_loopback(host)
         super().__init__((host, port), Handler)
@@ -193,31 +240,38 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        served = self.server.served
-        if self._refuses():
+        if not self._accepts():
             return
-        if self.path != "/v1/models":
-            return self._fail(HTTPStatus.NOT_FOUND, f"{self.path}: GET has /v1/models")
+        served = self.server.served
         model = {"id": served.name, "object": "model", "created": served.born, "owned_by": "horosphere"}
-        self._send({"object": "list", "data": [model]})
+        name = unquote(self._path().removeprefix(MODELS).removeprefix("/"))
+        if name not in ("", served.name):
+            return self._fail(HTTPStatus.NOT_FOUND, f"model {name}: here is {served.name} alone")
+        self._send(model if name else {"object": "list", "data": [model]})
+
+    do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        if self._refuses():
+        if not self._accepts():
             return
-        if self.path not in ("/v1/completions", "/v1/chat/completions"):
-            return self._fail(HTTPStatus.NOT_FOUND, f"{self.path}: POST has /v1/completions and /v1/chat/completions")
         try:
             body = self._body()
-            chat = self.path == "/v1/chat/completions"
+            chat = self._path() == CHATS
             served = self.server.served
             if body.get("model") not in (None, served.name):
                 return self._fail(HTTPStatus.NOT_FOUND, f"model {body['model']}: here is {served.name} alone")
+            require_known(body, *(("chat", "messages") if chat else ("completion", "prompt")))
             asked = asked_for(body, served.prompt_of(body.get("messages")) if chat else _prompt(body.get("prompt")))
-            (self._stream if body.get("stream") else self._complete)(asked, _Form(chat, served.name))
+            (self._stream if asked.stream else self._complete)(asked, _Form(chat, served.name))
         except (UserError, Unreadable) as error:
             self._fail(HTTPStatus.BAD_REQUEST, str(error))
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # nobody listens any more
+
+    def do_PUT(self) -> None:
+        self._accepts()  # nowhere
+
+    do_DELETE = do_PATCH = do_OPTIONS = do_PUT
 
     def _complete(self, asked: Asked, form: _Form) -> None:
         pieces: list[str] = []
@@ -228,9 +282,7 @@ class Handler(BaseHTTPRequestHandler):
             pieces.append(text)
 
         answer = self.server.served.answer(asked, keep)
-        used = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.tokens}
-        usage = {**used, "total_tokens": answer.prompt_tokens + answer.tokens}
-        self._send({**form.whole("".join(pieces), answer.reason), "usage": usage})
+        self._send({**form.whole("".join(pieces), answer.reason), "usage": answer.usage()})
 
     def _stream(self, asked: Asked, form: _Form) -> None:
         """Server-sent events; the end of the connection is the end of them."""
@@ -246,6 +298,8 @@ class Handler(BaseHTTPRequestHandler):
 
         answer = self.server.served.answer(asked, lambda text: event(json.dumps(form.piece(text))))
         event(json.dumps(form.piece("", answer.reason)))
+        if asked.usage:
+            event(json.dumps({**form.piece(""), "choices": [], "usage": answer.usage()}))
         event("[DONE]")
 
     def _is_alone(self) -> bool:
@@ -259,13 +313,25 @@ class Handler(BaseHTTPRequestHandler):
 
     # -- requests and replies -------------------------------------------------------------------------------------
 
-    def _refuses(self) -> bool:
-        """A page of the web must not reach a private server by a name of its own."""
+    def _accepts(self) -> bool:
+        """Whether there is such a thing here, and it may be asked so. A complaint is sent."""
         said = self.headers.get("Host", "localhost")
-        if self.server.private and not is_loopback(_host(said)):
+        if self.server.private and not is_loopback(_host(said)):  # a page of the web, by a name of its own
             self._fail(HTTPStatus.FORBIDDEN, f"Host {said}: this server is for its own machine")
-            return True
-        return False
+            return False
+        path = self._path()
+        reads = path == MODELS or path.startswith(f"{MODELS}/")
+        methods = ["GET", "HEAD"] if reads else ["POST"] if path in (COMPLETIONS, CHATS) else []
+        if not methods:
+            there = f"{MODELS}, {COMPLETIONS} and {CHATS}"
+            self._fail(HTTPStatus.NOT_FOUND, f"{path}: there is nothing of this name; here are {there}")
+        elif self.command not in methods:
+            what = f"{path}: {self.command} is not allowed; use {' or '.join(methods)}"
+            self._fail(HTTPStatus.METHOD_NOT_ALLOWED, what, [("Allow", ", ".join(methods))])
+        return self.command in methods
+
+    def _path(self) -> str:
+        return self.path.partition("?")[0]
 
     def _body(self) -> dict[str, Any]:
         if self.headers.get_content_type() != "application/json":  # pages of the web may send other types unasked
@@ -279,16 +345,25 @@ class Handler(BaseHTTPRequestHandler):
             raise UserError("send a JSON object")
         return body
 
-    def _fail(self, status: HTTPStatus, message: str) -> None:
-        if self.command == "POST":
-            self.close_connection = True  # its body may not have been read
-        self._send({"error": {"message": message, "type": "invalid_request_error", "code": status.value}}, status)
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What Python's server itself refuses, such as a method that is none: in JSON too."""
+        self.close_connection = True
+        self._fail(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
-    def _send(self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _fail(self, status: HTTPStatus, message: str, more: Iterable[tuple[str, str]] = ()) -> None:
+        if self.command not in ("GET", "HEAD"):
+            self.close_connection = True  # its body may not have been read
+        error = {"message": message, "type": "invalid_request_error", "code": status.value}
+        self._send({"error": error}, status, more)
+
+    def _send(
+        self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, more: Iterable[tuple[str, str]] = ()
+    ) -> None:
         data = json.dumps(content).encode()
         closing = [("Connection", "close")] * self.close_connection
-        self._head(status, "application/json", [("Content-Length", str(len(data))), *closing])
-        self.wfile.write(data)
+        self._head(status, "application/json", [("Content-Length", str(len(data))), *more, *closing])
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def _head(self, status: HTTPStatus, kind: str, more: Iterable[tuple[str, str]]) -> None:
         self.send_response(status)

@@ -7,17 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from horosphere.errors import UserError, one_line
-from horosphere.geometry import Euclidean, Manifold, Product
+from horosphere.geometry import Euclidean, Manifold, Poincare, Product
 from horosphere.geometry.holders import HoldsPoints
 from horosphere.nn.centred import over_processes
-from horosphere.nn.first_call import require_manifold, require_no_array, settle
-from horosphere.nn.near import has_values, in_radii, require_near
+from horosphere.nn.first_call import ROUNDED, require_manifold, require_tensor, settle
+from horosphere.nn.near import NO_SCALE, farthest_out, has_values, in_radii, refuse_far, require_near
+from horosphere.nn.watch import Watch, has_numbers
 
 
 class Embedding(HoldsPoints, nn.Embedding):
     """nn.Embedding whose rows are points of a manifold; `optim.param_groups` puts them into a group of their own.
 
-    Rows start as a wrapped normal of this std around the origin, in flat space a plain normal.
+    Rows start as a wrapped normal of this std around the origin, in flat space a plain normal. Rows that torch's own
+    optimizers took out of a ball are refused when they are read; compiled code does not look.
 
     >>> from horosphere.geometry import Lorentz
     >>> table = Embedding(100, 2, Lorentz(), std=0.1)
@@ -37,6 +39,23 @@ class Embedding(HoldsPoints, nn.Embedding):
         super().__init__(num_embeddings, embedding_dim, **torch_options)
         del self._start
         self.manifold = settle(self, manifold, reads=False)
+        self._has_edge, self._watch = any(isinstance(m, Poincare) for m in manifold.modules()), Watch()
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = super().forward(input)
+        if self._has_edge and has_numbers(rows) and rows.numel():
+            self._require_inside(rows)
+        return rows
+
+    @torch.no_grad()
+    def _require_inside(self, rows: Tensor) -> None:
+        balls = _in_balls(rows, self.manifold)
+        out = self._watch.largest(balls[0] if len(balls) == 1 else torch.stack(balls).max())
+        if out > ROUNDED:
+            what = f"a row lies at {out:.3g} times the radius of the ball, and is no point any more"
+            how = "step points with horosphere.optim.RiemannianAdam(model.parameters()), not with torch's optimizers"
+            learned = "; a curvature that is learned may pass them too: use Lorentz for that"
+            raise UserError(f"Embedding: {what}; {how}" + learned * any(True for _ in self.manifold.parameters()))
 
     def reset_parameters(self) -> None:
         """New rows, and the curvature that their manifold began with: a row is a point of no other.
@@ -55,6 +74,16 @@ class Embedding(HoldsPoints, nn.Embedding):
             self._fill_padding_idx_with_zero()
 
 
+def _in_balls(x: Tensor, manifold: Manifold) -> list[Tensor]:
+    """√c|x|, the largest of all points, in every ball of a product.   (..., d) -> [(), …]"""
+    if isinstance(manifold, Product):
+        parts = zip(manifold.split(x), manifold.factors, strict=True)
+        return [largest for part, m in parts for largest in _in_balls(part, m)]
+    if not isinstance(manifold, Poincare):
+        return []
+    return [(torch.linalg.vector_norm(x, dim=-1).max() * manifold.c**0.5).squeeze()]
+
+
 MATCHED = 2.0  # radii of curvature at which the mean feature is put: docs/results/classifiers.md
 
 
@@ -66,7 +95,8 @@ class Lift(nn.Module):
     feature is put two radii of curvature, 2/√c, from the origin. A product has a scale for each curved factor.
     A matched scale is part of the state dict. A number is used as it is; 1 makes |v| the distance.
 
-    The first batch may not lie so far out that its points overflow (`near.require_near`).
+    No batch may lie so far out that its points overflow (`near.farthest`). Compiled code does not look; a GPU does not
+    wait, and says it at a later call.
 
     >>> from horosphere.geometry import Lorentz
     >>> L, v = Lorentz(), torch.tensor([[30.0, 40.0], [60.0, 80.0]])
@@ -81,6 +111,7 @@ class Lift(nn.Module):
     def __init__(self, manifold: Manifold, scale: float | Literal["matched"] = "matched"):
         super().__init__()
         self.manifold, self._looked = settle(self, manifold, reads=False), False  # at the first batch
+        self._watch = Watch()
         if scale == "matched":
             factors = len(manifold.dims) if isinstance(manifold, Product) else 1
             if manifold.flat:
@@ -127,13 +158,26 @@ class Lift(nn.Module):
         return total[:-1] / total[-1]
 
     def forward(self, v: Tensor) -> Tensor:
-        if not self._looked and not self.manifold.flat:
+        if not isinstance(v, Tensor):
+            require_tensor(v, "Lift")
+        if self.manifold.flat:
+            return self.manifold.lift(v)
+        if not self._looked:
             self._look(v)
-        return self.manifold.lift(self._scaled(v))
+            return self.manifold.lift(self._scaled(v))
+        scaled = self._scaled(v)
+        if has_numbers(scaled) and scaled.numel():
+            self._require_near(scaled)
+        return self.manifold.lift(scaled)
+
+    @torch.no_grad()
+    def _require_near(self, scaled: Tensor) -> None:
+        how = "its scale is matched to far shorter ones: fit(features) matches it again"
+        out = self._watch.largest(farthest_out(scaled, self.manifold))
+        refuse_far(out, scaled.dtype, how if isinstance(self.scale, Tensor) else NO_SCALE)
 
     def _look(self, v: Tensor) -> None:
         """At the first batch: its values are read where they can be, and a GPU waits."""
-        require_no_array(v, "Lift")
         readable = has_values(v)
         if isinstance(self.scale, Tensor):
             self._match(self.scale, v, readable)

@@ -1,7 +1,7 @@
 """What a layer asks of its first input: later calls, and compiled ones, are not asked and cost nothing.
 
 A tensor does not know its manifold, so layers remember which points they made. Mistakes of a whole program show in
-the first batch: points of another manifold, coordinates outside the ball, features far too long to be lifted.
+the first batch: points of another manifold, coordinates outside the ball. What may go wrong later is watched (`watch`).
 """
 
 from typing import Any
@@ -12,8 +12,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold, Poincare, Product
-from horosphere.nn.near import has_values
+from horosphere.geometry._shapes import no_tensor_words
+from horosphere.nn.watch import has_numbers
 
+ROUNDED = 1 + 1e-3  # radii of the ball: points near the edge may be rounded beyond it
 _made: Any = WeakIdKeyDictionary()  # points that are still there: the layer and the manifold they come from
 
 
@@ -53,10 +55,12 @@ def require_manifold(manifold: Any, layer: str) -> None:
     raise UserError(f"{layer}: {type(manifold).__name__} is no manifold; give one, as in Lorentz(c=1.0)")
 
 
-def require_no_array(x: Any, layer: str) -> None:
-    """Complain about numpy's arrays."""
+def require_tensor(x: Any, layer: str) -> None:
+    """Complain about arrays of numpy, lists, numbers and None. What else is no tensor may be an argument of torch's."""
     if type(x).__module__ == "numpy":
-        raise UserError(f"{layer}: x is an array of numpy; give a tensor, as in torch.from_numpy(x).float()")
+        raise UserError(f"{layer}: {no_tensor_words('x', x)}.float()")
+    if x is None or isinstance(x, list | int | float):
+        raise UserError(f"{layer}: {no_tensor_words('x', x)}")
 
 
 class _Meeting:
@@ -69,8 +73,8 @@ class _Meeting:
         if torch.compiler.is_compiling() or not inputs:
             return
         x, name = inputs[0], type(layer).__name__.removeprefix("_Flat")
-        require_no_array(x, name)
-        if not _has_numbers(x):
+        require_tensor(x, name)
+        if not has_numbers(x):
             return
         if (known := _made.get(x)) is not None and not _same(known[1], self.manifold):
             maker, other = known
@@ -91,7 +95,7 @@ class _Leaving:
         if torch.compiler.is_compiling():
             return
         y = output[0] if isinstance(output, tuple) else output
-        if not _has_numbers(y):
+        if not has_numbers(y):
             return
         if not self.manifold.flat:  # flat outputs may be free coordinates, which `Manifold.point` takes as they are
             _made[y] = (type(layer).__name__, self.manifold)
@@ -103,16 +107,11 @@ def _forget(hooks: dict[int, Any], hook: Any) -> None:
         del hooks[key]
 
 
-def _has_numbers(x: Any) -> bool:
-    """Whether x is a plain tensor, whose numbers may be looked at. A sharded one is not plain."""
-    return type(x) in (Tensor, nn.Parameter) and has_values(x)
-
-
 def require_inside(x: Tensor, manifold: Poincare, layer: str) -> None:
     """Complain about coordinates outside the ball.   (..., d)"""
     longest = float(torch.linalg.vector_norm(x.detach(), dim=-1).max()) if x.numel() else 0.0
     radius = float(torch.as_tensor(manifold.c).detach()) ** -0.5
-    if longest > radius * (1 + 1e-3):  # points near the edge may be rounded beyond it
+    if longest > radius * ROUNDED:
         how = "put Lift(manifold) before it, or use manifold.exp0"
         raise UserError(f"{layer}: x is {longest:.3g} long, outside the ball of radius {radius:.3g}; {how}")
 

@@ -11,6 +11,8 @@ from horosphere.geometry import Manifold, Product
 from horosphere.geometry._scalar import length
 from horosphere.geometry.manifold import HALF
 
+NO_SCALE = "leave scale= out to have it matched, or divide them by their mean length"
+
 
 def in_radii(v: Tensor, manifold: Manifold) -> Tensor:
     """√c·|v|: how many radii of curvature from the origin `lift` puts features.   (..., d) -> (...)
@@ -30,6 +32,22 @@ def in_radii(v: Tensor, manifold: Manifold) -> Tensor:
     return length(v, any_size=True).squeeze(-1) * manifold.c**0.5
 
 
+def farthest_out(v: Tensor, manifold: Manifold) -> Tensor:
+    """The largest of `in_radii`, in one pass over v; infinite where a square overflows.   (..., d) -> ()
+
+    >>> from horosphere.geometry import Lorentz
+    >>> farthest_out(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), Lorentz(c=4.0))
+    tensor(10.)
+    """
+    if manifold.flat:
+        return v.new_zeros(())
+    if isinstance(manifold, Product):
+        weighted = zip(manifold.factors, manifold.weights, manifold.split(v), strict=True)
+        return torch.stack([farthest_out(part, m) / w**0.5 for m, w, part in weighted]).max()
+    longest = torch.linalg.vector_norm(v, dim=-1, dtype=torch.float32 if v.dtype in HALF else v.dtype).max()
+    return (longest * manifold.c**0.5).squeeze()  # a learned c has the shape (1,)
+
+
 def farthest(dtype: torch.dtype) -> float:
     """Radii of curvature at which points leave a dtype: c·|x|² of coordinates sinh(√c r)/√c overflows.
 
@@ -45,7 +63,7 @@ def farthest(dtype: torch.dtype) -> float:
 def require_near(v: Tensor, manifold: Manifold) -> None:
     """Complain about features so long that the points they are lifted to overflow.   (..., d)
 
-    It reads values, which makes a GPU wait: ask `has_values` before, and once a layer is enough.
+    It reads values, which makes a GPU wait: ask `has_values` before.
 
     >>> from horosphere.geometry import Lorentz
     >>> require_near(torch.tensor([[3.0, 4.0]]), Lorentz())
@@ -54,22 +72,24 @@ def require_near(v: Tensor, manifold: Manifold) -> None:
         ...
     horosphere.errors.UserError: Lift: features lie up to 746 radii of curvature out, and float32 ends at 44; leave ...
     """
-    if manifold.flat or not v.numel():
-        return
-    out, end = float(in_radii(v, manifold).max()), farthest(v.dtype)
-    if out > end:
-        what = f"features lie up to {out:.3g} radii of curvature out, and {str(v.dtype).removeprefix('torch.')}"
-        how = "leave scale= out to have it matched, or divide them by their mean length"
-        raise UserError(f"Lift: {what} ends at {end:.0f}; {how}")
+    if not manifold.flat and v.numel():
+        refuse_far(float(in_radii(v, manifold).max()), v.dtype)
+
+
+def refuse_far(out: float, dtype: torch.dtype, how: str = NO_SCALE) -> None:
+    """Complain where features lie so many radii of curvature out that points of this dtype overflow."""
+    if out > farthest(dtype):
+        what = f"features lie up to {out:.3g} radii of curvature out, and {str(dtype).removeprefix('torch.')}"
+        raise UserError(f"Lift: {what} ends at {farthest(dtype):.0f}; {how}")
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether a check may look at numbers: not while torch compiles, maps, captures, or only plays with shapes.
+    """Whether a check may look at numbers: not while torch compiles, traces, maps, captures, or only plays with shapes.
 
     >>> has_values(torch.ones(2)), has_values(torch.ones(2, device="meta"))
     (True, False)
     """
-    if torch.compiler.is_compiling() or x.is_meta or is_fake(x):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or x.is_meta or is_fake(x):
         return False
     if torch._C._functorch.maybe_current_level() is not None:  # within vmap, grad, jvp
         return False

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from horosphere.errors import one_line
 from horosphere.geometry import Manifold
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
@@ -24,6 +25,9 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
     >>> [(len(g["params"]), g["weight_decay"], g.get("manifold")) for g in param_groups(model, weight_decay=0.1)]
     [(1, 0.1, None), (1, 0.0, None), (1, 0.0, Lorentz(c=1))]
     """
+    if not isinstance(model, nn.Module):
+        what = one_line(model.__name__ if isinstance(model, type) else type(model).__name__)
+        raise TypeError(f"param_groups: {what} is no model; give the model itself, as in param_groups(model)")
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []

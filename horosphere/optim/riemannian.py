@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from horosphere.errors import one_line
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.geometry.holders import points_among
 
@@ -32,10 +33,22 @@ class _Riemannian(torch.optim.Optimizer):
     manifolds: list[Manifold]
     _torch_step: Callable[..., Any]  # torch's own step without its hooks: those run once, around our step
 
+    @classmethod
+    def _given(cls, params: Any) -> Iterable[Any]:
+        """params, where they can be some: a model can be iterated too, and gives its layers."""
+        if isinstance(params, nn.Module) or not isinstance(params, Iterable):
+            kind = "None" if params is None else f"a {type(params).__name__}"
+            what = "a model" if isinstance(params, nn.Module) else kind
+            how = f"give parameters, as in {cls.__name__}(model.parameters()) or {cls.__name__}(param_groups(model))"
+            raise TypeError(f"{cls.__name__}: params is {what}; {how}")
+        return params
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """A group without a `manifold` is searched for tables of points: they follow geodesics all the same."""
         param_group = dict(param_group)  # a copy: the next optimizer made from the caller's needs its manifold again
         if "manifold" in param_group:
+            if not isinstance(manifold := param_group["manifold"], Manifold | None):
+                raise TypeError(f"a group's manifold is {one_line(manifold, 40)}; give one, as in Lorentz(c=1.0)")
             self._add(param_group, param_group.pop("manifold") or Euclidean())
             return
         given = param_group["params"]
@@ -285,7 +298,9 @@ class RiemannianSGD(_Riemannian, torch.optim.SGD):
         weight_decay: float = 0.0,
         **torch_options: Any,
     ):
-        torch.optim.SGD.__init__(self, params, lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options)
+        torch.optim.SGD.__init__(
+            self, self._given(params), lr=lr, momentum=momentum, weight_decay=weight_decay, **torch_options
+        )
         # fused=True sets it, but would unscale only torch's share: GradScaler unscales both
         self._step_supports_amp_scaling = False
 
@@ -331,7 +346,14 @@ class RiemannianAdam(_Riemannian, torch.optim.Adam):
         **torch_options: Any,
     ):
         torch.optim.Adam.__init__(
-            self, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_options
+            self,
+            self._given(params),
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            **torch_options,
         )
         self._step_supports_amp_scaling = False  # as in RiemannianSGD
 
@@ -379,7 +401,7 @@ class RiemannianAdagrad(_Riemannian, torch.optim.Adagrad):
         **torch_options: Any,
     ):
         torch.optim.Adagrad.__init__(
-            self, params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, **torch_options
+            self, self._given(params), lr, lr_decay, weight_decay, initial_accumulator_value, eps, **torch_options
         )
         self._step_supports_amp_scaling = False  # as in RiemannianSGD
         for group, manifold in zip(self.param_groups, self.manifolds, strict=True):
@@ -424,12 +446,18 @@ class RiemannianRMSprop(_Riemannian, torch.optim.RMSprop):
         centered: bool = False,
         **torch_options: Any,
     ):
-        torch.optim.RMSprop.__init__(self, params, lr, alpha, eps, weight_decay, momentum, centered, **torch_options)
+        torch.optim.RMSprop.__init__(
+            self, self._given(params), lr, alpha, eps, weight_decay, momentum, centered, **torch_options
+        )
         self._step_supports_amp_scaling = False  # as in RiemannianSGD
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         manifold = param_group.get("manifold")
-        if manifold is not None and not manifold.flat and param_group.get("centered", self.defaults["centered"]):
+        if (
+            isinstance(manifold, Manifold)
+            and not manifold.flat
+            and param_group.get("centered", self.defaults["centered"])
+        ):
             raise ValueError(
                 "centered=True needs a mean gradient, which has no meaning for one length a point: use centered=False"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -38,6 +39,7 @@ FONTS = (
     "Liberation Sans",
     "DejaVu Sans",
 )  # the last one comes with matplotlib
+NO_GLYPH = r"Glyph \d+ .*missing from"  # a name may hold an emoji: a box is drawn, which says it
 FORMATS = {
     ".png": {},
     ".svg": {"Date": None},
@@ -70,7 +72,8 @@ def style() -> Iterator[None]:
         "legend.frameon": False,
         "svg.hashsalt": "horosphere",
     }
-    with matplotlib.rc_context(look):  # type: ignore[arg-type]
+    with matplotlib.rc_context(look), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
         yield
 
 

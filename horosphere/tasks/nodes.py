@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
 from horosphere.data.graph import EDGES, read_edges, read_labels, write_edges, write_labels
 from horosphere.data.held_out import hold_out
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.neighbours import nearest
@@ -31,8 +31,8 @@ from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig,
 from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
 from horosphere.progress import progress
-from horosphere.runs import Run
-from horosphere.settings import Count, Decay, Size
+from horosphere.runs import About, Run, made_with, write_ready
+from horosphere.settings import Count, Decay, Size, convert
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 from horosphere.train.vectors import Vectors
@@ -206,7 +206,8 @@ class Nodes(Task[NodeData]):
     # -- the points -------------------------------------------------------------------------------------------------
 
     def export(self, folder: Path, network: nn.Module) -> None:
-        write_points(cast(NodeEmbedding, network), folder / POINTS)
+        model = cast(NodeEmbedding, network)
+        write_points(model.points, model.manifold, folder / POINTS)
 
     def rebuild(self, run: Run) -> NodeEmbedding:
         return NodeEmbedding(len(read_labels(run.folder)), self.configuration())
@@ -218,7 +219,7 @@ class Nodes(Task[NodeData]):
         model, labels = cast(NodeEmbedding, network), read_labels(run.folder)
         graph = read_edges(run.folder, labels, bool(run.about.facts.get("directed", True)))
         space = model.manifold.requires_grad_(False)
-        return Embedded(model.points, labels, space, self.configuration(), self, graph)
+        return Embedded(model.points, labels, space, self.configuration(), self, graph, run.about)
 
     @classmethod
     def vectors(cls, run: Run) -> Vectors:
@@ -264,7 +265,9 @@ class Nodes(Task[NodeData]):
 
 
 def _link_scores(placed: Places) -> dict[str, float]:
-    return {"link_auc": auc(placed), "link_hits": hit_at(placed, HITS)}
+    """Where no pair has ten competitors every one is a hit, and Hits@10 says nothing."""
+    told = int(placed.others.max()) >= HITS
+    return {"link_auc": auc(placed)} | ({"link_hits": hit_at(placed, HITS)} if told else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +280,17 @@ class Embedded:
     config: NodeEmbeddingConfig
     task: Nodes
     graph: Graph | None = None  # None: of a run that has not kept its edges
+    about: About | None = None  # what its run says of itself
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __iter__(self) -> Iterator[str]:
+        """The nodes, by name."""
+        return iter(self.labels)
+
     def __contains__(self, node: object) -> bool:
-        return node in self._numbers
+        return isinstance(node, str) and node in self._numbers
 
     def __getitem__(self, node: str) -> Tensor:
         """The point of a node, in the coordinates of its manifold.   -> (d,)"""
@@ -290,6 +298,8 @@ class Embedded:
 
     def number(self, node: str) -> int:
         """Its row in `points` and `labels`."""
+        if not isinstance(node, str):
+            raise UserError(f"{one_line(node, 40)} is no name of a node; give the text that the data call it")
         if node not in self._numbers:
             raise UserError(f'there is no node "{node}"; {choices(node, self.labels)}')
         return self._numbers[node]
@@ -300,6 +310,7 @@ class Embedded:
 
     def neighbors(self, node: str, k: int = 10) -> list[tuple[str, float]]:
         """The k nearest other nodes and their distances, the nearest first."""
+        k = convert(k, Count, "k")
         at = torch.tensor([self.number(node)])
         distances, numbers = nearest(self.points[at], self.points, self.manifold, k, but=at)
         return [(self.labels[i], d) for i, d in zip(numbers[0].tolist(), distances[0].tolist(), strict=True)]
@@ -319,11 +330,17 @@ class Embedded:
 
         The points that are there do not move: `models.out_of_sample.place_new` finds the place of the new one.
         """
+        if not isinstance(node, str):
+            said = one_line(node, 40)
+            raise UserError(f'add({said}, …): a node is called by a text; give one, as in add("{said}", …)')
+        if not node.strip():
+            raise UserError("add(…): the name of the new node is empty; give one")
         if node in self:
             raise UserError(f'there is a node "{node}" already; give the new one another name')
         if self.graph is None:
             raise UserError("this run has not kept its edges, so nodes cannot be added; embed the graph again")
-        if isinstance(parents, str) or not parents:
+        parents = list(parents) if isinstance(parents, Iterable) and not isinstance(parents, str) else []
+        if not parents:
             raise UserError(f'add("{node}", parents=…): give a list of nodes that are there, at least one')
         above = list(dict.fromkeys(self.number(parent) for parent in parents))
         related = set(above)
@@ -335,6 +352,28 @@ class Embedded:
         labels = [*self.labels, node]
         graph = Graph(labels, edges, self.graph.directed)
         return replace(self, points=torch.cat([self.points, point]), labels=labels, graph=graph)
+
+    def save(self, folder: str | Path) -> Run:
+        """Write it as a run: `horosphere neighbors` and `export` take it, and `start=` of a training on the same nodes.
+
+        It has no scores and no checkpoints. So it cannot be resumed, and nothing that is there is replaced.
+        """
+        if self.about is None:
+            raise UserError("only an embedding that Run.open(…).load() gave, or its add(…), can be saved")
+        facts = self.about.facts
+        if self.graph is not None:
+            relations = self.task.relations_of(self.graph)
+            now = self.task.facts(NodeData(self.graph, relations, learned=relations, held=relations[:0]))
+            added = len(self) - self.about.count("nodes") + facts.get("added", 0)
+            facts = {"parameters": self.points.numel(), **now, "added": added}
+        about = replace(self.about, facts=facts, made_with=made_with())
+        return write_ready(Path(folder), about, self._write)
+
+    def _write(self, folder: Path) -> None:
+        write_labels(folder, self.labels)
+        if self.graph is not None:
+            write_edges(folder, self.graph)
+        write_points(self.points, self.manifold, folder / POINTS)
 
     def curvatures(self) -> list[float]:
         """Of the curved parts."""

@@ -82,6 +82,20 @@ def test_a_wrong_word_is_told_in_one_line(words, message, run, folder):
     assert message in err
 
 
+def test_nodes_that_begin_with_a_dash(run):
+    Path("signs.tsv").write_text("-x\troot\n-1\troot\n-y=2\troot\n--long\troot\n-\troot\n")
+    run("embed", "signs.tsv", *SHORT, "--out", "out", "--quiet")
+    code, out, err = run("neighbors", "out", "-x", "-1", "-y=2", "-", "--k", 2, "--json")
+    assert (code, err) == (0, "")
+    assert [about["node"] for about in json.loads(out)] == ["-x", "-1", "-y=2", "-"]
+    code, out, err = run("neighbors", "out", "--k", 2, "--json", "--", "--long")
+    assert (code, json.loads(out)[0]["node"]) == (0, "--long")
+    for words in (["--long"], ["root", "--long"]):
+        code, out, err = run("neighbors", "out", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "begins with -- stands last, behind a -- of its own: horosphere neighbors RUN -- --node" in err
+
+
 def test_damaged_edges_are_named(run, folder):
     Path(folder, "edges.safetensors").write_bytes(b"half")
     code, _, err = run("neighbors", folder, "n5")
@@ -105,6 +119,18 @@ def test_export_writes_where_it_says(run, folder):
     assert [row[0] for row in rows] == embedded.labels
     numbers = torch.tensor([[float(x) for x in row[1:]] for row in rows], dtype=torch.float64)
     assert torch.equal(numbers, embedded.points)
+
+
+def test_an_embedding_with_a_new_node_is_asked_and_exported_like_its_run(run, folder):
+    Run.open(folder).load().add("new", ["n5"]).save("more")
+    (about,) = json.loads(run("neighbors", "more", "new", "--k", 3, "--json")[1])
+    assert about["path"] == ["new", "n5", "n2", "n0"]
+    assert len(about["neighbors"]) == 3
+    assert run("export", "more", "--to", "csv")[0] == 0
+    assert Path("more/points.csv").read_text().splitlines()[-1].startswith("new,")
+    code, _, err = run("eval", "more")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "tree.tsv has changed since more was trained on it" in err
 
 
 def test_export_states_its_coordinates(run, folder):

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -133,9 +135,8 @@ def test_a_chat_needs_a_template(port, trained):
     assert content["error"]["message"].startswith("cats was not taught to chat (its tokenizer has no template)")
     with serving(trained, TEMPLATE) as other:
         status, content = ask(other, "/v1/chat/completions", messages)
-        text = ask(other, "/v1/completions", {**messages, "prompt": "user: the cat\nassistant:"})[1]["choices"][0][
-            "text"
-        ]
+        as_text = {"prompt": "user: the cat\nassistant:", "max_tokens": 6, "temperature": 0}
+        text = ask(other, "/v1/completions", as_text)[1]["choices"][0]["text"]
         assert (status, content["object"]) == (200, "chat.completion")
         assert content["choices"][0]["message"] == {"role": "assistant", "content": text}
         pieces, _ = events(ask(other, "/v1/chat/completions", {**messages, "stream": True})[1])
@@ -164,7 +165,34 @@ def test_a_chat_needs_a_template(port, trained):
         ("/v1/completions", b"{", 400, ""),
         ("/v1/completions", b"[" * 10**4, 400, ""),
         ("/v1/completions", b" " * (LONGEST_REQUEST + 1), 400, "at most 65,536 bytes"),
+        (
+            "/v1/completions",
+            {**GREEDY, "temprature": 1},
+            400,
+            "temprature: a completion has no such field; did you mean temperature?",
+        ),
+        (
+            "/v1/completions",
+            {**GREEDY, "top_k": 5, "min_p": 0.1},
+            400,
+            "top_k, min_p: a completion has no such fields; ",
+        ),
+        (
+            "/v1/completions",
+            {**GREEDY, "messages": []},
+            400,
+            "messages: a completion has no such field; choose from prompt, max_tokens",
+        ),
+        ("/v1/completions", {**GREEDY, "frequency_penalty": 0.5}, 400, "frequency_penalty: this server does not offer"),
+        ("/v1/completions", {**GREEDY, "store": True}, 400, "store: this server does not offer it"),
+        ("/v1/completions", {**GREEDY, "stream": "yes"}, 400, "stream=yes: it should be true or false"),
+        ("/v1/completions", {**GREEDY, "stream_options": {}}, 400, 'stream_options: they go with "stream": true'),
+        ("/v1/completions", {**GREEDY, "stream": True, "stream_options": {"usage": True}}, 400, "stream_options: give"),
+        ("/v1/chat/completions", {"prompt": "the cat"}, 400, "prompt: a chat has no such field; "),
         ("/v1/embeddings", {}, 404, "/v1/completions"),
+        ("/v1/models/dogs", None, 404, "model dogs: here is cats alone"),
+        ("/v1/completions", None, 405, "/v1/completions: GET is not allowed; use POST"),
+        ("/v1/models", {}, 405, "/v1/models: POST is not allowed; use GET or HEAD"),
         ("/v1/none", None, 404, "/v1/models"),
     ],
     ids=lambda value: str(value)[:40],
@@ -173,6 +201,90 @@ def test_what_it_cannot_do_it_says(port, path, body, status, words):
     found, content = ask(port, path, body)
     assert found == status
     assert words in content["error"]["message"]
+
+
+def test_what_clients_say_unasked_is_accepted(port):
+    """OpenAI's own sends what it is given, and no more; others send every field with its default, or null."""
+    plain = ask(port, "/v1/completions", GREEDY)[1]["choices"]
+    notes = {"user": "me", "metadata": {"a": "b"}, "service_tier": "auto", "safety_identifier": "x"}
+    defaults = {"n": 1, "best_of": 1, "echo": False, "suffix": None, "logprobs": None, "logit_bias": {}, "store": False}
+    more = {"presence_penalty": 0, "frequency_penalty": 0.0, "stop": None, "stream": False, "stream_options": None}
+    chats = {"response_format": {"type": "text"}, "tool_choice": "none", "modalities": ["text"], "tools": []}
+    unknown = {"something_new": None}
+    status, content = ask(port, "/v1/completions", GREEDY | notes | defaults | more | chats | unknown)
+    assert (status, content["choices"]) == (200, plain)
+
+
+def test_a_stream_ends_with_its_usage_where_that_is_asked(port):
+    usage = ask(port, "/v1/completions", GREEDY)[1]["usage"]
+    asked = {**GREEDY, "stream": True, "stream_options": {"include_usage": True}}
+    pieces, last = events(ask(port, "/v1/completions", asked)[1])
+    assert (last, pieces[-1]["choices"], pieces[-1]["usage"]) == ("[DONE]", [], usage)
+    assert all(piece["choices"] for piece in pieces[:-1])
+
+
+def reply_to(port, method, path, body=None):
+    """(status, headers, body)"""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, body)
+    reply = connection.getresponse()
+    content = reply.read()
+    connection.close()
+    return reply.status, reply.headers, content
+
+
+def test_one_model_by_its_name(port):
+    (known,) = ask(port, "/v1/models")[1]["data"]
+    assert ask(port, "/v1/models/cats") == (200, known)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize(("path", "allowed"), [("/v1/models", "GET, HEAD"), ("/v1/completions", "POST")])
+def test_other_methods_are_refused_in_json(port, method, path, allowed):
+    status, headers, content = reply_to(port, method, path, b"{}")
+    assert (status, headers["Allow"], headers.get_content_type()) == (405, allowed, "application/json")
+    how = allowed.replace(", ", " or ")
+    assert json.loads(content)["error"]["message"] == f"{path}: {method} is not allowed; use {how}"
+
+
+def test_what_is_no_method_or_no_request_is_refused_in_json(port):
+    status, headers, content = reply_to(port, "FETCH", "/v1/models")
+    assert (status, headers.get_content_type()) == (501, "application/json")
+    assert "FETCH" in json.loads(content)["error"]["message"]
+    assert reply_to(port, "DELETE", "/v1/none")[0] == 404
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+        line.sendall(b"GET /v1/models HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(200)) + b"\r\n")
+        head, _, content = b"".join(iter(lambda: line.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(content)["error"]["code"] == 431
+
+
+def test_head_is_get_without_its_body(port):
+    for path in ("/v1/models", "/v1/models/cats", "/v1/none"):
+        got, head = (reply_to(port, method, path) for method in ("GET", "HEAD"))
+        assert head[0] == got[0]
+        assert [head[1][name] for name in ("Content-Type", "Content-Length")] == ["application/json", str(len(got[2]))]
+        assert head[2] == b""
+
+
+def test_who_hangs_up_leaves_no_word_on_the_console(trained, capfd):
+    post = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    whole = json.dumps({**GREEDY, "stream": True, "max_tokens": 200}).encode()
+    said = [
+        b"",
+        b"GET /v1/mod",
+        b"GET /v1/models HTTP/1.1\r\n\r\n" * 200,
+        post % 1000 + b"{",
+        post % len(whole) + whole,
+    ]
+    with serving(trained) as port:
+        for words in said:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed at once, by RST
+                line.sendall(words)
+                time.sleep(0.05)
+        assert ask(port, "/v1/completions", GREEDY)[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_pages_of_the_web_are_kept_out(port):

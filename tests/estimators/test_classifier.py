@@ -106,6 +106,17 @@ def test_names_of_classes_come_back():
         ({"curvature": -1.0}, "curvature"),
         ({"lr": 0.0}, "lr"),
         ({"epochs": 0}, "epochs"),
+        ({"hidden": 64}, r"^hidden=64: give the widths of the layers in a tuple, as in hidden=\(64,\); \(\) for none$"),
+        ({"hidden": "64"}, "^hidden=64: give the widths"),
+        ({"hidden": None}, "^hidden=None: give the widths"),
+        ({"hidden": (2.5,)}, "^hidden=2.5: it should be a whole number$"),
+        ({"geometry": None}, '^geometry=None: give its name, as in geometry="lorentz"$'),
+        ({"geometry": Lorentz()}, "give its name"),
+        ({"epochs": "long"}, "^epochs=long: it should be a number"),
+        ({"lr": None}, "^lr=None: it should be a number$"),
+        ({"weight_decay": "x"}, "^weight_decay=x: it should be a number$"),
+        ({"batch_size": 0}, "^batch_size=0: it goes from 1 to 1e9$"),
+        ({"batch_size": 2.5}, "^batch_size=2.5: it should be a whole number$"),
     ],
 )
 def test_settings_that_are_none_are_said(settings, message):
@@ -118,10 +129,39 @@ def test_a_training_that_breaks_is_said():
         HyperbolicClassifier(epochs=5, lr=1e200, weight_decay=0.0).fit(*WINE)
 
 
-def test_a_row_beyond_all_numbers_is_said():
+def test_settings_may_be_numbers_and_arrays_of_numpy():
+    """As a search over np.arange gives them."""
+    plain = HyperbolicClassifier(hidden=(4,), epochs=1, batch_size=16, random_state=0).fit(*WINE)
+    given = {"hidden": np.array([4]), "epochs": np.float32(1), "batch_size": np.int64(16)}
+    other = HyperbolicClassifier(**given, random_state=0).fit(*WINE)
+    assert np.array_equal(other.predict_proba(WINE[0]), plain.predict_proba(WINE[0]))
+
+
+def test_a_row_beyond_all_others_is_said_in_the_words_of_tables():
     model = HyperbolicClassifier(**SHORT).fit(*WINE)
-    with pytest.raises(UserError, match="radii of curvature out"):
-        model.predict(1e9 * WINE[0])
+    x = WINE[0].copy()
+    x[7, 12] = 1e9
+    with pytest.raises(UserError) as error:
+        model.predict(x)
+    assert str(error.value) == (
+        "X, row 7: column 12 is 1e+09, 3.18e+06 standard deviations from the mean of fit, too far for a point in "
+        'lorentz; check its unit, or take geometry="euclidean"'
+    )
+
+
+@pytest.mark.parametrize("geometry", ["lorentz", "euclidean", "lorentz:8+euclidean:8"])
+@pytest.mark.parametrize("largest", [1e300, -1.7e308])
+@pytest.mark.filterwarnings("error")
+def test_numbers_whose_squares_are_none_are_said(geometry, largest):
+    """They were scaled to 0, and the model knew nothing."""
+    x = WINE[0].copy()
+    x[5, 3] = largest
+    model = HyperbolicClassifier(geometry, **SHORT)
+    says = f"^X, row 5: column 3 is {largest:.3g}, and numbers up to 1e+100 can be scaled; divide the column"
+    with pytest.raises(UserError, match=says.replace("+", r"\+")):
+        model.fit(x, WINE[1])
+    with pytest.raises(UserError, match=says.replace("+", r"\+")):
+        model.fit(*WINE).predict(x)
 
 
 def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):

@@ -134,6 +134,14 @@ WEIGHTED.add_edge(0, 1, weight=2.5)
         (TREE, {"directed": True}, "undirected"),
         (PARENTS, {"geometry": "sphere"}, "unknown geometry"),
         (PARENTS, {"dim": 0}, "dim"),
+        ([(None, "a"), ("b", "a")], {}, "^None is no name of a node; leave out the edges that have none$"),
+        ([("b", "a"), (float("nan"), "a")], {}, "^nan is no name of a node"),
+        ([(np.float32("nan"), 1)], {}, "nan is no name of a node"),
+        (np.array([[np.nan, 1.0], [2.0, 1.0]]), {}, "^nan is no name of a node"),
+        (np.array([["a", None]], dtype=object), {}, "^None is no name of a node"),
+        (nx.DiGraph([(float("nan"), 1)]), {}, "^nan is no name of a node"),
+        ([("", "a")], {}, "^an empty text is no name of a node"),
+        (PARENTS, {"directed": "no"}, "^directed=no: it should be True, False or None$"),
     ],
 )
 def test_what_is_no_graph_is_said(given, settings, message):
@@ -142,7 +150,18 @@ def test_what_is_no_graph_is_said(given, settings, message):
 
 
 def test_new_nodes_that_have_no_place(fitted):
-    for given, message in (([["3"]], "no node"), ([[]], "no neighbours"), (["3"], "no list"), ([3], "no list")):
+    for given, message in (
+        ([["3"]], "no node"),
+        ([[["3"]]], "no node"),
+        ([[]], "no neighbours"),
+        (["3"], "no list"),
+        ([3], "no list"),
+        (
+            None,
+            r"^transform: NoneType is no list of new nodes; give \[\[…\], \[…\]\], of each the nodes it is related to$",
+        ),
+        ("3", "^transform: str is no list"),
+    ):
         with pytest.raises(UserError, match=message):
             fitted.transform(given)
     with pytest.raises(NotFittedError):

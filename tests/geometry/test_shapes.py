@@ -1,7 +1,8 @@
-"""Points and vectors of different dimension are refused in one line; leading axes still broadcast."""
+"""What is no tensor, or has another dimension, is refused in one line; leading axes still broadcast."""
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,37 @@ def test_every_argument_is_known():
                 unknown = set(inspect.signature(function).parameters) - {*VECTORS, *NO_VECTORS}
                 assert not unknown, (f, unknown)
     assert len({f for _, f, _ in EVERY}) >= 17
+
+
+@pytest.mark.parametrize("name", MANIFOLDS)
+@pytest.mark.parametrize("given", [np.zeros((2, DIM)), [[0.0] * DIM] * 2, None], ids=["numpy", "list", "None"])
+def test_what_is_no_tensor_is_refused(name, given):
+    m = manifold(name, 1.0)
+    for f, arguments in functions(m):
+        if (name, f) == ("product", "dist_to_hyperplane"):
+            continue
+        for wrong in (a for a in arguments if a in VECTORS):
+            values = {a: OTHERS[a] if a in OTHERS else torch.zeros(2, DIM) for a in arguments} | {wrong: given}
+            with pytest.raises(TypeError, match=r"; give (a tensor, as in torch\.(from_numpy|tensor)\(|it)") as error:
+                getattr(m, f)(**values)
+            assert "\n" not in str(error.value)
+    if name != "euclidean":  # where these functions give back what they get
+        for f in (m.exp0, m.log0, m.dist0, m.lift, m.lower, m.ambient, m.log_volume):
+            with pytest.raises(TypeError, match="; give "):
+                f(given)
+
+
+def test_how_to_make_a_tensor_is_said():
+    L, x = Lorentz(), np.zeros((2, DIM))
+    for call, line in (
+        (lambda: L.dist(x, x), "dist: x is an array of numpy; give a tensor, as in torch.from_numpy(x)"),
+        (lambda: L.dist(torch.zeros(2), [0.0, 0.0]), "dist: y is a list; give a tensor, as in torch.tensor(y)"),
+        (lambda: L.exp0(1.0), "exp0: v is a float; give a tensor, as in torch.tensor(v)"),
+        (lambda: L.exp0(None), "exp0: v is None; give it as a tensor (..., d)"),
+    ):
+        with pytest.raises(TypeError) as error:
+            call()
+        assert str(error.value) == line
 
 
 @pytest.mark.parametrize(("name", "f", "arguments"), REFUSED, **NAMED)
@@ -158,3 +190,27 @@ def test_inside_vmap_and_compiled():
     with pytest.raises(Exception, match="y has 1"):
         torch.compile(m.dist, fullgraph=True, backend="eager")(x, x[:, :1])
     assert torch.func.vmap(m.dist, in_dims=(0, None))(x, x[0]).shape == (4,)
+
+
+NO_FACTORS = (
+    *([[Lorentz(), Poincare()]], [Lorentz(), Poincare()], [(Lorentz(), Poincare())], [(5, Lorentz())], [None]),
+    *([(Lorentz(), dim)] for dim in (0, -1, 2.5, True, "5", None)),
+    *([("lorentz", 5)], [(Lorentz, 5)], [(Lorentz(), 5, 1.0)]),
+)
+
+
+@pytest.mark.parametrize("factors", NO_FACTORS, ids=str)
+def test_factors_of_a_product_that_are_none(factors):
+    with pytest.raises(TypeError) as error:
+        Product(*factors)
+    how = "give factors as (manifold, dimension), e.g. Product((Lorentz(), 5), (Euclidean(), 5))"
+    assert str(error.value).endswith(f" is no factor: {how}")
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_are_none():
+    for weights in ((float("nan"), 1.0), (0.0, 1.0), (1.0,), (float("inf"), 1.0), "ab", (None, 1.0), 2.0):
+        with pytest.raises(ValueError, match=r"^weights .*: give one positive number for each of the 2 factors$"):
+            Product((Lorentz(), 2), (Euclidean(), 2), weights=weights)
+    with pytest.raises(TypeError, match=r"^midpoint: weights is an array of numpy; give a tensor"):
+        Lorentz().midpoint(torch.zeros(3, 2), np.ones(3))

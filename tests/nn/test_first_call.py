@@ -21,6 +21,7 @@ from horosphere.nn import (
     Linear,
     MultiHeadAttention,
 )
+from horosphere.optim import RiemannianAdam
 
 L, P = Lorentz(), Poincare()
 FEATURES = torch.linspace(-1, 1, 16).view(2, 8)
@@ -46,6 +47,9 @@ WRONG = {
     "pixels outside": (lambda: Conv2d(3, 4, 3, P)(PICTURES), "Conv2d: x is"),
     "numpy": (lambda: Linear(8, 4, L)(FEATURES.numpy()), "torch.from_numpy(x).float()"),
     "numpy to lift": (lambda: Lift(L)(FEATURES.numpy()), "torch.from_numpy(x).float()"),
+    "list": (lambda: Linear(8, 4, L)(FEATURES.tolist()), "Linear: x is a list; give a tensor, as in torch.tensor(x)"),
+    "list to lift": (lambda: Lift(L)(FEATURES.tolist()), "Lift: x is a list; give a tensor, as in torch.tensor(x)"),
+    "nothing": (lambda: Linear(8, 4, L)(None), "Linear: x is None; give it as a tensor (..., d)"),
     "name of a table": (lambda: Embedding(5, 2, "lorentz"), "give the manifold, as in Lorentz(c=1.0)"),
     "class": (lambda: Linear(8, 16, Lorentz), "give one of it, as in Lorentz(c=1.0)"),
     "name": (lambda: Linear(8, 16, "lorentz"), "give the manifold, as in Lorentz(c=1.0)"),
@@ -61,6 +65,14 @@ def test_misuse_is_said_in_one_line(kind):
         call()
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [FEATURES.numpy(), FEATURES.tolist(), None], ids=["numpy", "list", "None"])
+def test_lift_says_it_of_any_batch(given):
+    lift = Lift(L)
+    lift(FEATURES)
+    with pytest.raises(UserError, match=r"^Lift: x is .*; give (a tensor, as in|it as a tensor)"):
+        lift(given)
 
 
 def test_it_is_said_again():
@@ -87,6 +99,55 @@ RIGHT = {
 @pytest.mark.parametrize("kind", RIGHT)
 def test_right_use_is_silent(kind):
     assert RIGHT[kind]()().isfinite().all()
+
+
+# Tables that an optimizer of flat space has taken out of the ball
+
+
+@pytest.mark.parametrize(
+    "manifold", [P, Poincare(4.0, learn=True), Product((Euclidean(), 1), (P, 1))], ids=["ball", "learned", "product"]
+)
+def test_a_table_that_left_the_ball_is_said_whenever_it_is_read(manifold):
+    """torch.optim.Adam knows no edge. The distances were NaN, or a classifier's of points that are none."""
+    torch.manual_seed(0)
+    net = nn.Sequential(Embedding(6, 2, manifold), Classifier(2, 2, manifold))
+    with torch.no_grad():
+        net[0].weight.mul_(0.5)
+    optimizer, which = torch.optim.Adam(net[0].parameters(), lr=0.3), torch.arange(6)
+    net(which)
+
+    def train():
+        for _ in range(20):
+            optimizer.zero_grad()
+            net(which)[:, 0].sum().backward()
+            optimizer.step()
+
+    with pytest.raises(UserError) as error:
+        train()
+    assert "times the radius of the ball, and is no point any more; step points with horosphere" in str(error.value)
+    assert ("use Lorentz for that" in str(error.value)) == any(True for _ in manifold.parameters())
+    with pytest.raises(UserError, match="Embedding: a row lies"):
+        net(which)
+
+
+def test_a_table_that_stays_in_the_ball_is_silent():
+    torch.manual_seed(0)
+    net = nn.Sequential(Embedding(6, 2, P, padding_idx=0), Classifier(2, 2, P))
+    optimizer = RiemannianAdam(net.parameters(), lr=1.0)
+    for _ in range(50):
+        optimizer.zero_grad()
+        net(torch.arange(6))[:, 0].sum().backward()
+        optimizer.step()
+    assert net(torch.arange(6)).isfinite().all()
+    assert net[0](torch.arange(0)).shape == (0, 2)
+
+
+def test_compiled_tables_do_not_look():
+    table = Embedding(6, 2, P)
+    with torch.no_grad():
+        table.weight.fill_(2.0)
+    assert torch.compile(table, fullgraph=True, backend="eager")(torch.arange(6)).shape == (6, 2)
+    assert torch.vmap(table)(torch.arange(6)).shape == (6, 2)
 
 
 def hooks(layer):

@@ -1,6 +1,8 @@
 """`Lift` suits features to the curvature, says so when it cannot, and remembers."""
 
 import copy
+import pickle
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -61,7 +63,7 @@ def test_the_first_batch_decides_once():
     lift = Lift(Lorentz())
     lift(features(length=5.0))
     scale = lift.scale.clone()
-    lift(features(length=500.0))
+    lift(features(length=50.0))
     assert torch.equal(lift.scale, scale)
     torch.testing.assert_close(scale, torch.tensor([0.4]))
 
@@ -140,14 +142,63 @@ def test_points_are_finite_up_to_the_end(dtype):
         Lift(m, 1.0)(1.02 * v)
 
 
-def test_one_long_feature_among_many_is_seen_and_only_in_the_first_batch():
+@pytest.mark.parametrize("begun", [False, True], ids=["first batch", "later batch"])
+def test_one_long_feature_among_many_is_seen(begun):
     v = features()
     lift = Lift(Lorentz(c=4.0), 1.0)
-    lift(v)
+    if begun:
+        lift(v)
     v[7] *= 10
-    lift(v)
     with pytest.raises(UserError, match="radii of curvature"):
-        Lift(Lorentz(c=4.0), 1.0)(v)
+        lift(v)
+
+
+@pytest.mark.parametrize("how", ["trained", "fitted", "loaded", "evaluated", "copied"])
+def test_a_later_batch_far_longer_than_the_first_is_said(how):
+    """It was -inf, then NaN."""
+    lift, v = Lift(Lorentz()), features()
+    lift.fit(v) if how == "fitted" else lift(v)
+    if how == "loaded":
+        known, lift = lift.state_dict(), Lift(Lorentz())
+        lift.load_state_dict(known)
+    elif how == "copied":
+        lift = pickle.loads(pickle.dumps(copy.deepcopy(lift)))
+    lift.train(how != "evaluated")
+    assert lift(2 * v).isfinite().all()
+    with pytest.raises(UserError) as error:
+        lift(50 * v)
+    assert str(error.value).endswith("; its scale is matched to far shorter ones: fit(features) matches it again")
+
+
+def test_where_there_is_room_later_batches_pass():
+    for lift in (Lift(Lorentz()), Lift(Product((Lorentz(), 60), (Euclidean(), 4)), 1.0), Lift(Poincare(), 0.1)):
+        for length in (1.0, 10.0, 0.0):
+            assert lift(features(length=length)).isfinite().all()
+        assert lift(torch.zeros(0, 64)).shape == (0, 64)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_a_gpu_says_it_a_call_later_and_never_waits():
+    lift, v = Lift(Lorentz()).cuda(), features().cuda()
+    lift(v)
+    with synced("error"):  # whatever would wait is refused
+        for _ in range(50):
+            lift(v)
+        lift(50 * v)
+    torch.cuda.synchronize()
+    with pytest.raises(UserError, match="radii of curvature out"):
+        lift(v)
+    assert lift(v).isfinite().all()
+
+
+@contextmanager
+def synced(mode):
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_radii_of_a_product_are_its_farthest_factors():

@@ -120,3 +120,12 @@ def test_chosen_parameters_learn_at_a_rate_of_their_own():
     assert rates == {id(p): 10.0 if id(p) in head else 1.0 for p in model.parameters()}
     assert where(groups) == where(plain)
     assert with_rate(plain, lambda p: True, 1.0) is plain
+
+
+@pytest.mark.parametrize("kind", ["generator", "list", "type", "None"])
+def test_what_is_no_model_is_said(kind):
+    model = nn.Sequential(Linear(2, 2, Lorentz()))
+    given = {"generator": model.parameters(), "list": list(model.parameters()), "type": type(model), "None": None}
+    says = r"^param_groups: \w+ is no model; give the model itself, as in param_groups\(model\)$"
+    with pytest.raises(TypeError, match=says):
+        param_groups(given[kind])

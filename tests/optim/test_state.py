@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from horosphere.geometry import Lorentz, Manifold, Poincare, Product
-from horosphere.optim import RiemannianAdam, RiemannianRMSprop, RiemannianSGD, param_groups
+from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD, param_groups
 from tests.optim.samples import CURVED, OPTIMIZERS, gradient, group, make_net, manifold, points, same, train, values
 
 optimizers = pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS)
@@ -248,3 +248,15 @@ def test_no_more_is_kept_of_a_point_than_torch_keeps(ours, theirs, options):
         optimizer.step()
     kept, torchs = ({name for name, value in one.state[p].items() if value is not None} for one in made)
     assert kept == torchs | {"step"}
+
+
+@pytest.mark.parametrize("optimizer", [RiemannianSGD, RiemannianAdam, RiemannianAdagrad, RiemannianRMSprop])
+def test_what_is_no_parameters_is_said(optimizer):
+    model, name = torch.nn.Sequential(torch.nn.Linear(2, 2)), optimizer.__name__
+    for given, what in ((model, "a model"), (None, "None"), (0.1, "a float")):
+        with pytest.raises(TypeError) as error:
+            optimizer(given, lr=0.1)
+        how = f"give parameters, as in {name}(model.parameters()) or {name}(param_groups(model))"
+        assert str(error.value) == f"{name}: params is {what}; {how}"
+    with pytest.raises(TypeError, match=r"a group's manifold is lorentz; give one, as in Lorentz\(c=1\.0\)"):
+        optimizer([{"params": list(model.parameters()), "manifold": "lorentz"}], lr=0.1)

@@ -1,5 +1,7 @@
 """The disk: arcs are geodesics, positions keep what the note says, colours are those of the key, names are right."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.plots import draw_disk, geodesic_arc, layout
 from horosphere.plots.disk import branch_of, in_a_row
-from horosphere.plots.style import BRANCHES, QUIET
+from horosphere.plots.style import BRANCHES, QUIET, style
 from tests.plots.reading import colour, order_of
 
 rng = np.random.default_rng(0)
@@ -389,3 +391,18 @@ def test_title_and_caption_say_what_is_drawn():
 def test_mistakes_are_named(wrong, message):
     with pytest.raises(UserError, match=message):
         draw_disk(**{"points": torch.zeros(3, 2), "manifold": Lorentz()} | wrong)
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_that_no_font_has_draw_without_a_word(tmp_path):
+    """matplotlib would warn of each glyph; it draws a box, and that says it."""
+    names = ["\N{DOG FACE}", "\N{CAT FACE} cat", "कुत्ता", "\N{SNOWMAN}", "כלב", "犬"]
+    edges = np.array([(i, 0) for i in range(1, 6)])
+    for suffix in (".png", ".svg", ".pdf"):
+        draw_disk(torch.randn(6, 2), Lorentz(), edges, names, path=tmp_path / f"a{suffix}")
+        assert (tmp_path / f"a{suffix}").stat().st_size > 1000
+
+
+def test_other_warnings_are_heard():
+    with pytest.warns(UserWarning, match="something else"), style():
+        warnings.warn("something else", UserWarning, stacklevel=1)

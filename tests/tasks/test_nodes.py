@@ -153,6 +153,20 @@ def test_a_run_with_links_held_out_says_so(embed, tmp_path):
     assert rows["AUC held out"].endswith("(0.5 is chance)")
 
 
+@pytest.mark.parametrize(("nodes", "says"), [(9, False), (40, True)])
+def test_hits_among_fewer_than_ten_say_nothing(embed, tmp_path, nodes, says):
+    """All would be hits."""
+    pairs = [(i, (i + step) % nodes) for i in range(nodes) for step in (1, 2)]
+    (tmp_path / "ring.csv").write_text("".join(f"{a},{b}\n" for a, b in pairs))
+    scores, _ = embed("graph=true", "epochs=1", "holdout=0.1", data=tmp_path / "ring.csv")
+    run = Run.open(tmp_path / "run-1")
+    assert "link_auc" in scores
+    assert ("link_hits" in scores) == says
+    assert all(("link_hits" in beside) == says for beside in run.baselines().values())
+    rows = [cell for row in run.load().task.summary(run) for cell in row]
+    assert any("Hits@10" in cell for cell in rows) == says
+
+
 def test_nodes_with_several_parents_are_counted(embed, tmp_path):
     for more, said in (("", None), ("n5\tn0\n", "1 node has more than one"), ("n5\tn0\nn9\tn0\n", "2 nodes have more")):
         (tmp_path / "dag.tsv").write_text(TREE + more)
@@ -175,8 +189,27 @@ def test_an_embedding_knows_its_nodes_by_name(embed):
     distances = embedded.manifold.dist(embedded["n7"], embedded.points)
     assert [name for name, _ in near] == [embedded.labels[j] for j in distances.argsort()[1:4]]
     assert len(embedded.neighbors("n7", 1000)) == 62
+    assert list(embedded) == embedded.labels
     with pytest.raises(UserError, match='there is no node "n77"; did you mean n7'):
         embedded["n77"]
+
+
+@pytest.mark.parametrize(("k", "message"), [(-1, "^k=-1: it goes from 1"), (0, "^k=0"), ("x", "^k=x"), (2.5, "^k=2.5")])
+def test_a_number_of_neighbours_that_is_none(embed, k, message):
+    _, embedded = embed("epochs=1")
+    for ask in (embedded.neighbors, embedded.surroundings):
+        with pytest.raises(UserError, match=message):
+            ask("n7", k)
+    assert len(embedded.neighbors("n7", torch.tensor(3).item())) == 3
+
+
+@pytest.mark.parametrize("node", [5, None, ["n7"], slice(0, 2), torch.tensor(3)])
+def test_what_is_no_name_is_no_node(embed, node):
+    _, embedded = embed("epochs=1")
+    for ask in (embedded.__getitem__, embedded.neighbors, embedded.surroundings):
+        with pytest.raises(UserError, match="is no name of a node; give the text that the data call it"):
+            ask(node)
+    assert node not in embedded
 
 
 @pytest.mark.parametrize("on", ["closure", "edges"])
@@ -212,11 +245,51 @@ def test_a_new_node_that_cannot_be(embed, tmp_path):
         ("new", [], "at least one"),
         ("new", "n1", "give a list"),
         ("new", ["n99"], 'there is no node "n99"'),
+        (5, ["n1"], r'^add\(5, …\): a node is called by a text; give one, as in add\("5", …\)$'),
+        (None, ["n1"], "a node is called by a text"),
+        ("", ["n1"], r"^add\(…\): the name of the new node is empty; give one$"),
+        (" ", ["n1"], "is empty"),
+        ("new", 5, "give a list"),
+        ("new", None, "give a list"),
+        ("new", [5], "5 is no name of a node"),
     ):
         with pytest.raises(UserError, match=message):
             embedded.add(name, parents)
     with pytest.raises(UserError, match="has not kept its edges"):
         replace(embedded, graph=None).add("new", ["n1"])
+
+
+@pytest.mark.parametrize(
+    "settings", [("geometry=lorentz",), ("geometry=poincare", "learn_curvature=true"), ("geometry=product", "dim=4")]
+)
+def test_an_embedding_with_new_nodes_is_saved_as_a_run(embed, tmp_path, settings):
+    _, embedded = embed("epochs=2", *settings)
+    more = embedded.add("new", ["n20"]).add("below it", ["new", "n21"])
+    saved = more.save(tmp_path / "more")
+    again = Run.open(tmp_path / "more", "nodes").load()
+    assert torch.equal(again.points, more.points)
+    assert (again.labels, again.curvatures()) == (more.labels, more.curvatures())
+    assert again.surroundings("below it", 5) == more.surroundings("below it", 5)
+    facts = saved.about.facts
+    assert (facts["nodes"], facts["edges"], facts["several_parents"], facts["added"]) == (65, 65, 1, 2)
+    assert again.add("third", ["below it"]).save(tmp_path / "most").about.count("added") == 3
+    assert sorted(path.name for path in tmp_path.iterdir() if "more" in path.name) == ["more"]
+
+
+def test_a_saved_embedding_replaces_nothing_and_is_not_trained_on(embed, tmp_path):
+    _, embedded = embed("epochs=2")
+    more = embedded.add("new", ["n20"])
+    before = (tmp_path / "run-1/run.json").read_bytes()
+    with pytest.raises(UserError, match="exists already, and is not replaced; give another folder"):
+        more.save(tmp_path / "run-1")
+    assert (tmp_path / "run-1/run.json").read_bytes() == before
+    more.save(str(tmp_path / "more"))
+    asked = [f"data={tmp_path / 'tree.tsv'}", "dim=3", "negatives=20", "epochs=2", "batch=16"]
+    with pytest.raises(UserError, match="nothing is left to go on from"):
+        run_tiny(Recipe.read("embedding", asked), tmp_path / "more", resume=True)
+    (tmp_path / "tree.tsv").write_text(TREE + "new\tn20\n")  # the same nodes: a training may begin with these points
+    run_tiny(Recipe.read("embedding", [*asked, f"start={tmp_path / 'more'}"]), tmp_path / "trained")
+    assert len(Run.open(tmp_path / "trained").load()) == 64
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
