@@ -1,6 +1,7 @@
 """Classifiers in any geometry on networks in flat space: features are lifted, logits are distances to hyperplanes.
 
 In flat space they are torch's linear layer and torch's convolution, to the last bit and by the same names.
+Features of a network grow while it learns. So points are kept within REACH.
 """
 
 from torch import Tensor, nn
@@ -10,6 +11,8 @@ from horosphere.geometry import Euclidean, Manifold
 from horosphere.models.backbones import head_of
 from horosphere.nn import Classifier, ConvClassifier, Lift
 from horosphere.nn.first_call import settle
+
+REACH = 8.0  # radii of curvature within which fp32 tells hyperplanes apart (`hyperplane_logits`)
 
 
 class LiftedClassifier(Classifier):
@@ -22,7 +25,7 @@ class LiftedClassifier(Classifier):
 
     def __init__(self, in_features: int, out_features: int, manifold: Manifold):
         super().__init__(in_features, out_features, manifold)
-        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False))
+        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False), reach=REACH)
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.lift(x))
@@ -38,7 +41,7 @@ class LiftedConvClassifier(ConvClassifier):
 
     def __init__(self, in_channels: int, classes: int, manifold: Manifold, kernel_size: int = 1):
         super().__init__(in_channels, classes, kernel_size, manifold, padding=kernel_size // 2)
-        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False))
+        self.lift = Lift(settle(self, manifold, makes=Euclidean(), reads=False), reach=REACH)
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.lift(x.movedim(1, -1)).movedim(-1, 1))

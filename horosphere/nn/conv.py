@@ -135,12 +135,12 @@ class ConvClassifier(nn.Conv2d):
         return self._logits(u, self.weight.flatten(1), self.bias, self.manifold.c)
 
     @full_precision
-    def _logits(self, u: Tensor, weight: Tensor, bias: Tensor | None, c: float | Tensor) -> Tensor:
-        def convolved(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-            return self._conv_forward(u, weight.view_as(self.weight), bias)
+    def _logits(self, u: Tensor, planes: Tensor, bias: Tensor | None, c: float | Tensor) -> Tensor:
+        def convolved(u: Tensor, planes: Tensor, bias: Tensor | None = None) -> Tensor:
+            return self._conv_forward(u, planes.view_as(self.weight), bias)
 
         form = TABLE._replace(linear=convolved, of_planes=lambda number: number.view(-1, 1, 1))
-        return scores_of(u, patch_times(u, c, self), weight, bias, c, form)
+        return scores_of(u, patch_times(u, c, self), planes, bias, c, form)
 
 
 # -- pools -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from horosphere.errors import UserError, one_line
 from horosphere.geometry import Euclidean, Manifold, Poincare, Product
 from horosphere.geometry.holders import HoldsPoints
+from horosphere.nn.axes import one_geometry
 from horosphere.nn.centred import over_processes
 from horosphere.nn.first_call import ROUNDED, require_manifold, require_tensor, settle
 from horosphere.nn.near import NO_SCALE, farthest_out, has_values, in_radii, refuse_far, require_near
@@ -95,6 +96,9 @@ class Lift(nn.Module):
     feature is put two radii of curvature, 2/√c, from the origin. A product has a scale for each curved factor.
     A matched scale is part of the state dict. A number is used as it is; 1 makes |v| the distance.
 
+    reach: radii of curvature that points lie out at most; longer features are drawn in to it (Guo et al. 2022). None:
+    as far as they go, for features that do not grow in a training.
+
     No batch may lie so far out that its points overflow (`near.farthest`). Compiled code does not look; a GPU does not
     wait, and says it at a later call.
 
@@ -104,12 +108,19 @@ class Lift(nn.Module):
     tensor([1.3330, 2.6670])
     >>> L.dist0(Lift(L, scale=0.1)(v)).round(decimals=3)
     tensor([ 5., 10.])
+    >>> L.dist0(Lift(L, scale=0.1, reach=8.0)(v)).round(decimals=3)
+    tensor([5., 8.])
     """
 
     scale: Tensor | float
 
-    def __init__(self, manifold: Manifold, scale: float | Literal["matched"] = "matched"):
+    def __init__(self, manifold: Manifold, scale: float | Literal["matched"] = "matched", reach: float | None = None):
         super().__init__()
+        self.reach = reach
+        if reach is not None and not reach > 0:
+            raise UserError(f"Lift: reach={one_line(reach, 40)}; give a positive number of radii, or None")
+        if reach is not None:
+            one_geometry(manifold, "Lift(reach=…)")
         self.manifold, self._looked = settle(self, manifold, reads=False), False  # at the first batch
         self._watch = Watch()
         if scale == "matched":
@@ -164,8 +175,8 @@ class Lift(nn.Module):
             return self.manifold.lift(v)
         if not self._looked:
             self._look(v)
-            return self.manifold.lift(self._scaled(v))
-        scaled = self._scaled(v)
+            return self.manifold.lift(self._placed(v))
+        scaled = self._placed(v)
         if has_numbers(scaled) and scaled.numel():
             self._require_near(scaled)
         return self.manifold.lift(scaled)
@@ -182,7 +193,7 @@ class Lift(nn.Module):
         if isinstance(self.scale, Tensor):
             self._match(self.scale, v, readable)
         if readable:
-            require_near(self._scaled(v), self.manifold)
+            require_near(self._placed(v), self.manifold)
             self._looked = self._looked or not isinstance(self.scale, Tensor)
 
     def _match(self, scale: Tensor, v: Tensor, readable: bool) -> None:
@@ -200,6 +211,14 @@ class Lift(nn.Module):
                 scale.copy_(torch.where(before == 0, scale, before))  # here nobody can look whether it was resumed
         elif not v.is_meta:
             raise UserError('Lift(scale="matched") cannot read features here; call its fit(features) before')
+
+    def _placed(self, v: Tensor) -> Tensor:
+        """Scaled, and drawn in to the reach."""
+        scaled = self._scaled(v)
+        if self.reach is None or self.manifold.flat:
+            return scaled
+        out = in_radii(scaled, self.manifold).clamp_min(self.reach)
+        return scaled * (self.reach / out).unsqueeze(-1).to(scaled.dtype)
 
     def _scaled(self, v: Tensor) -> Tensor:
         """Curved coordinates times their scale, which is 1 while it is not known."""

@@ -49,3 +49,17 @@ def test_a_curved_network_and_one_without_a_classifier_are_refused():
         put_head(create_backbone("resnet18", 5, geometry="lorentz"), Lorentz())
     with pytest.raises(UserError, match="Sequential: no linear layer is its classifier"):
         head_of(nn.Sequential(nn.Conv2d(3, 4, 1)))
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(0.5), Poincare(2.0)])
+def test_features_that_grow_stay_within_reach_and_keep_learning(manifold):
+    head = LiftedClassifier(6, 3, manifold)
+    head(torch.randn(5, 6))  # matched to these
+    for times in (1.0, 1e3, 1e6):
+        v = (times * torch.randn(5, 6)).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = head(v)
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1])).backward()
+        assert logits.isfinite().all()
+        assert v.grad.isfinite().all()
+        assert v.grad.abs().sum() > 0

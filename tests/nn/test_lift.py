@@ -289,3 +289,24 @@ def test_two_processes_agree_on_the_scale_of_the_whole_batch(tmp_path):
     for process in processes:
         process.join(60)
     assert scales[0] == scales[1] == pytest.approx(Lift(Lorentz()).fit(features()).scale.item())
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(0.5), Poincare(2.0)])
+def test_longer_features_are_drawn_in_to_the_reach_and_shorter_ones_are_left(manifold):
+    torch.manual_seed(0)
+    v = torch.randn(6, 4, dtype=torch.float64) * torch.tensor([[0.0], [0.1], [1.0], [3.0], [30.0], [3e8]])
+    plain, near = Lift(manifold, scale=1.0), Lift(manifold, scale=1.0, reach=4.0)
+    radii = manifold.dist0(near(v)) * manifold.c**0.5
+    expected = (v.norm(dim=-1) * manifold.c**0.5).clamp(max=4.0)
+    torch.testing.assert_close(radii, expected)
+    inside = expected < 4.0
+    torch.testing.assert_close(near(v)[inside], plain(v[inside]))
+    assert torch.autograd.gradcheck(near, v[:-1].clone().requires_grad_())
+
+
+@pytest.mark.parametrize(("reach", "said"), [(0.0, "reach=0.0; give a positive"), (float("nan"), "reach=nan; give")])
+def test_a_wrong_reach_is_named(reach, said):
+    with pytest.raises(UserError, match=said):
+        Lift(Lorentz(), reach=reach)
+    with pytest.raises(UserError, match="on a product"):
+        Lift(Product((Lorentz(), 2), (Poincare(), 2)), reach=8.0)
