@@ -31,7 +31,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "recbole": ("MovieLens' ratings, which come with recbole,", ("recbole",), "--no-deps recbole"),
     "torchvision": ("models of pictures", ("torchvision",), "torchvision"),
     "kornia": ("functions of pictures", ("kornia",), "kornia"),
-    "skimage": ("the photographs of scikit-image", ("skimage",), "'horosphere[classics]'"),
+    "skimage": ("photographs and regions of scikit-image", ("skimage",), "'horosphere[classics]'"),
     "timm": ("networks of timm", ("timm",), "timm"),
     "torchmetrics": ("scores of pixels and objects", ("torchmetrics",), "torchmetrics"),
     "pillow": ("pictures in files", ("PIL",), "pillow"),
