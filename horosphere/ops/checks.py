@@ -33,7 +33,9 @@ def need_border(x: Tensor, border: str, reach: int) -> None:
     least = {"reflect": reach + 1, "circular": reach}.get(border, 1)
     if min(x.shape[-2:]) < least:
         size = f"{x.shape[-2]} x {x.shape[-1]}"
-        raise UserError(f"pictures of {size} are too small for border={border} here: give {least} pixels a side or more")
+        raise UserError(
+            f"pictures of {size} are too small for border={border} here: give {least} pixels a side or more"
+        )
 
 
 def need_points(points: Tensor, x: Tensor) -> None:

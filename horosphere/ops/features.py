@@ -48,11 +48,12 @@ def noble(x: Tensor, sigma: float = 1.0) -> Tensor:
 def hog(x: Tensor, cell: int = 8, block: int = 2, bins: int = 9) -> Tensor:
     """Histograms of oriented gradients.   (B, C, H, W) -> (B, D)
 
-    A cell of cell x cell pixels has a histogram of the slopes' directions, each pixel weighed by the length of its slope.
+    A cell of cell x cell pixels has a histogram of the slopes' directions, a pixel weighed by the length of its slope.
     A block of block x block cells is divided by √(|v|² + ε²). D = blocks down · blocks across · block² · bins.
 
-    Convention: scikit-image's hog with block_norm="L2". Directions are unsigned, from 0 to π; a slope is x(j+1) - x(j-1)
-    and 0 at the border; of several channels the one with the longest slope counts; pixels beyond whole cells are left out.
+    Convention: scikit-image's hog with block_norm="L2". Directions are unsigned, from 0 to π. A slope is
+    x(j+1) - x(j-1), and 0 at the border. Of several channels the one with the longest slope counts. Pixels beyond
+    whole cells are left out.
 
     >>> ramp = torch.arange(16.0).expand(1, 1, 16, 16)
     >>> hog(ramp).shape, hog(ramp)[0, :9].round(decimals=3)  # every slope points to the right: the first bin
@@ -91,8 +92,8 @@ def brief(x: Tensor, points: Tensor, pairs: Tensor, sigma: float = 1.0, border: 
     Bit p is y(point + pairs[p, 0]) < y(point + pairs[p, 1]) in the picture y that a Gaussian has smoothed. Descriptors
     are compared by the number of bits that differ, `(a != b).sum(-1)`. They follow shifts, not turns or scales.
 
-    Convention: points and pairs are (x, y); points are rounded to pixels. scikit-image's positions are (row, column), and
-    it leaves out points nearer to the border than half a patch; here the border says what lies outside.
+    Convention: points and pairs are (x, y); points are rounded to pixels. scikit-image's positions are (row, column),
+    and it leaves out points nearer to the border than half a patch; here the border says what lies outside.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> picture = torch.rand(1, 1, 64, 64, generator=generator)
@@ -108,7 +109,9 @@ def brief(x: Tensor, points: Tensor, pairs: Tensor, sigma: float = 1.0, border: 
     need_pictures(x, channels=1)
     need_points(points, x)
     if pairs.ndim != 3 or pairs.shape[1:] != (2, 2) or pairs.is_floating_point():
-        raise UserError(f"pairs of shape {tuple(pairs.shape)}, {pairs.dtype}: give whole numbers (P, 2, 2): pair, end, (x, y)")
+        raise UserError(
+            f"pairs of shape {tuple(pairs.shape)}, {pairs.dtype}: give whole numbers (P, 2, 2): pair, end, (x, y)"
+        )
     around, reach = round(4 * sigma), int(pairs.abs().max())
     need_border(x, border, max(around, reach))
     smooth = gaussian_blur2d(x, 2 * around + 1, (sigma, sigma), border) if around else x
@@ -125,8 +128,8 @@ def surf(x: Tensor, points: Tensor, scale: float = 1.0, border: str = "reflect")
     A square of 20 x 20 samples, `scale` pixels apart, in 4 x 4 parts of 5 x 5. A part gives Σdx, Σdy, Σ|dx|, Σ|dy| of
     Haar responses of side 2·scale, weighed by a Gaussian of 3.3·scale. The whole is divided by √(|v|² + ε²).
 
-    Convention: parts go row by row; dx is positive where it gets brighter to the right, dy downwards. Points and scale may
-    be fractions: a pixel is a square of even brightness. Upright: it follows shifts and small turns only.
+    Convention: parts go row by row; dx is positive where it gets brighter to the right, dy downwards. Points and scale
+    may be fractions: a pixel is a square of even brightness. Upright: it follows shifts and small turns only.
 
     >>> ramp = torch.arange(40.0).expand(1, 1, 40, 40) / 40
     >>> surf(ramp, torch.tensor([[[20.0, 20.0]]])).view(4, 4, 4)[1, 1]  # dx and |dx| alike, no dy
@@ -138,7 +141,7 @@ def surf(x: Tensor, points: Tensor, scale: float = 1.0, border: str = "reflect")
         raise UserError(f"scale={scale}: samples are more than 0 pixels apart")
     reach = math.ceil(10.5 * scale) + 1
     need_border(x, border, reach)
-    # Sums of all pixels above and to the left of a corner, in fp64: their differences would have no digits left in fp32.
+    # Sums of all pixels above and to the left of a corner. In fp32 their differences would have no digits left.
     corners = F.pad(F.pad(x.double(), (reach,) * 4, mode=border).cumsum(2).cumsum(3), (1, 0, 1, 0))
     steps = scale * (torch.arange(22, device=x.device, dtype=torch.float64) - 10.5) + 0.5 + reach
     size = torch.tensor([corners.shape[-1] - 1, corners.shape[-2] - 1], device=x.device)
@@ -152,4 +155,3 @@ def surf(x: Tensor, points: Tensor, scale: float = 1.0, border: str = "reflect")
     d = torch.stack([dx, dy], -1) * (near[:, None] * near)[..., None] / scale**2
     parts = torch.cat([d, d.abs()], -1).unflatten(-3, (4, 5)).unflatten(-2, (4, 5)).sum((-4, -2)).flatten(2)
     return (parts / (parts.square().sum(-1, keepdim=True) + BARELY**2).sqrt()).to(x.dtype)
-

@@ -1,6 +1,7 @@
 """Filters that kornia does not have: high-pass, Prewitt, the Laplacian of a Gaussian; colours of print.
 
-Averages, Gaussians, medians, Sobel, Canny and Laplacians are kornia's: `kornia.filters`, pinned by tests/ops/test_filters.py.
+Averages, Gaussians, medians, Sobel, Canny and Laplacians are kornia's, in `kornia.filters`. tests/ops/test_filters.py
+pins their conventions.
 """
 
 import torch

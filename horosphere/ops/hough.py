@@ -1,4 +1,4 @@
-"""Hough transforms: every edge pixel votes for all lines, or all circles, that it may lie on. Peaks are what is there."""
+"""Hough transforms: every edge pixel votes for all lines, or circles, that it may lie on. Peaks are what is there."""
 
 import math
 from collections.abc import Sequence
@@ -80,7 +80,9 @@ def hough_circles(edges: Tensor, direction: Tensor, radii: Sequence[float] | Ten
     """
     _need_edges(edges)
     if direction.shape != edges.shape:
-        raise UserError(f"directions of shape {tuple(direction.shape)} for edges of {tuple(edges.shape)}: give one a pixel")
+        raise UserError(
+            f"directions of shape {tuple(direction.shape)} for edges of {tuple(edges.shape)}: give one a pixel"
+        )
     device, (height, width) = edges.device, edges.shape[-2:]
     r = torch.as_tensor(radii, device=device, dtype=torch.float64)
     if r.ndim != 1 or len(r) == 0 or not (r > 0).all():
@@ -108,8 +110,8 @@ def peaks(votes: Tensor, threshold: float, reach: int = 1) -> Tensor:
     A row is a peak: the picture, then the indices of the cell. Neighbours are at most `reach` cells away along every
     axis: 8 of them in two dimensions and 26 in three at reach 1. A peak has `threshold` votes or more.
 
-    Convention: rows are sorted by picture, then by votes, the most first. Of equal neighbours the first in memory is the
-    peak, and so is the first of equal votes in the order. Axes end: θ near -π/2 and near π/2 are not neighbours.
+    Convention: rows are sorted by picture, then by votes, the most first, then by place in memory. Of equal neighbours
+    the first in memory is the peak. Axes end: θ near -π/2 and near π/2 are not neighbours.
 
     >>> votes = torch.tensor([[[0, 2, 0, 5], [1, 1, 5, 0], [9, 0, 0, 0]]])
     >>> peaks(votes, threshold=2).tolist()
