@@ -69,12 +69,14 @@ def hog(x: Tensor, cell: int = 8, block: int = 2, bins: int = 9) -> Tensor:
     slope_x = F.pad(x[..., 2:] - x[..., :-2], (1, 1))
     slope_y = F.pad(x[..., 2:, :] - x[..., :-2, :], (0, 0, 1, 1))
     if channels > 1:
-        longest = (slope_x**2 + slope_y**2).argmax(1, keepdim=True)
+        longest = torch.hypot(slope_x, slope_y).argmax(1, keepdim=True)
         slope_x, slope_y = slope_x.gather(1, longest), slope_y.gather(1, longest)
     whole = (slice(None), slice(down * cell), slice(across * cell))
     slope_x, slope_y = slope_x[:, 0][whole], slope_y[:, 0][whole]
     # Whole turns first, of 2·bins bins and one for the angle π itself: opposite directions are added afterwards.
-    turn = torch.atan2(slope_y, slope_x).detach().mul_(bins / math.pi).floor_().long()
+    # A direction on the edge of two bins, such as 45° of 8, is in the upper one: a hair more than its rounding error.
+    hair = 2 * bins * torch.finfo(x.dtype).eps
+    turn = torch.atan2(slope_y, slope_x).detach().mul_(bins / math.pi).add_(hair).floor_().long()
     first = bins + (2 * bins + 1) * torch.arange(down * across, device=x.device).view(down, 1, across, 1)
     index = turn.view(-1, down, cell, across, cell).add_(first).flatten(1)
     length = (slope_x**2 + slope_y**2 + torch.finfo(x.dtype).tiny).sqrt()  # tiny: else flat pixels have no gradient
@@ -151,7 +153,7 @@ def surf(x: Tensor, points: Tensor, scale: float = 1.0, border: str = "reflect")
     squares = sums.diff(dim=-1).diff(dim=-2)  # the brightness of 21 x 21 squares of side `scale`
     dx = squares[..., 1:, :].add(squares[..., :-1, :]).diff(dim=-1)
     dy = squares[..., 1:].add(squares[..., :-1]).diff(dim=-2)
-    near = torch.exp(-((torch.arange(20, device=x.device) - 9.5) ** 2) / (2 * SURF_GAUSS**2))
+    near = torch.exp(-((torch.arange(20, device=x.device).double() - 9.5) ** 2) / (2 * SURF_GAUSS**2))
     d = torch.stack([dx, dy], -1) * (near[:, None] * near)[..., None] / scale**2
     parts = torch.cat([d, d.abs()], -1).unflatten(-3, (4, 5)).unflatten(-2, (4, 5)).sum((-4, -2)).flatten(2)
     return (parts / (parts.square().sum(-1, keepdim=True) + BARELY**2).sqrt()).to(x.dtype)
