@@ -1,5 +1,6 @@
 """What a function of pictures may be given, and the one line a user reads where it is something else."""
 
+import torch
 from torch import Tensor
 
 from horosphere.errors import UserError, choices
@@ -10,7 +11,6 @@ BORDERS = ("reflect", "replicate", "circular", "constant")
 def need_pictures(x: Tensor, channels: int | None = None) -> None:
     """Complain unless x is (B, C, H, W) of floating point, with so many channels where a number is given.
 
-    >>> import torch
     >>> need_pictures(torch.rand(2, 1, 8, 8), channels=3)
     Traceback (most recent call last):
     horosphere.errors.UserError: pictures of shape (2, 1, 8, 8) have 1 channel where 3 are needed: give (B, 3, H, W)
@@ -42,7 +42,7 @@ def need_points(points: Tensor, x: Tensor) -> None:
     """Complain unless points are (B, N, 2) as (x, y) within the pictures x."""
     if points.ndim != 3 or points.shape[-1] != 2 or len(points) != len(x):
         raise UserError(f"points of shape {tuple(points.shape)}: give ({len(x)}, N, 2) as (x, y), N for each picture")
-    edge = points.new_tensor([x.shape[-1] - 0.5, x.shape[-2] - 0.5])
+    edge = torch.tensor([x.shape[-1] - 0.5, x.shape[-2] - 0.5], device=points.device)
     outside = ~((points >= -0.5) & (points < edge)).all(-1)
     if outside.any():
         picture, point = outside.nonzero()[0].tolist()

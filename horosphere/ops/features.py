@@ -110,7 +110,7 @@ def brief(x: Tensor, points: Tensor, pairs: Tensor, sigma: float = 1.0, border: 
 
     need_pictures(x, channels=1)
     need_points(points, x)
-    if pairs.ndim != 3 or pairs.shape[1:] != (2, 2) or pairs.is_floating_point():
+    if pairs.numel() == 0 or pairs.shape[1:] != (2, 2) or pairs.is_floating_point():
         raise UserError(
             f"pairs of shape {tuple(pairs.shape)}, {pairs.dtype}: give whole numbers (P, 2, 2): pair, end, (x, y)"
         )

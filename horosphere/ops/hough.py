@@ -36,9 +36,10 @@ def hough_lines(edges: Tensor, angles: int = 180) -> tuple[Tensor, Tensor, Tenso
     furthest = math.ceil(math.hypot(height, width))
     rhos = 2 * furthest + 1
     rho = torch.arange(-furthest, furthest + 1, device=device, dtype=torch.float64)
-    theta = torch.arange(angles, device=device, dtype=torch.float64) * (math.pi / angles) - math.pi / 2
-    along = torch.arange(width, device=device)[:, None] * theta.cos()
-    down = torch.arange(height, device=device)[:, None] * theta.sin()
+    theta = torch.arange(angles, dtype=torch.float64) * (math.pi / angles) - math.pi / 2
+    # Made on the CPU: a GPU's cosine of 60° has another last bit, and half pixels would be rounded another way.
+    along = (torch.arange(width)[:, None] * theta.cos()).to(device)
+    down = (torch.arange(height)[:, None] * theta.sin()).to(device)
 
     # Cells are numbered (picture, angle, ρ) while votes are counted. All pictures share the table of a pixel's cells.
     number = torch.int32 if pictures * angles * rhos < 2**31 else torch.int64
@@ -57,7 +58,7 @@ def hough_lines(edges: Tensor, angles: int = 180) -> tuple[Tensor, Tensor, Tenso
         for rows, starts in zip(row.split(some), start.split(some), strict=True):
             cell = table.index_select(0, rows).add_(starts).flatten()
             votes.index_add_(0, cell, one.expand(len(cell)))
-    return votes.view(pictures, angles, rhos).transpose(1, 2), rho, theta
+    return votes.view(pictures, angles, rhos).transpose(1, 2), rho, theta.to(device)
 
 
 def hough_circles(edges: Tensor, direction: Tensor, radii: Sequence[float] | Tensor) -> Tensor:
@@ -128,8 +129,9 @@ def peaks(votes: Tensor, threshold: float, reach: int = 1) -> Tensor:
 
     height = votes.double()
     highest = (height >= threshold) & (height == largest_around(height))
-    cells = votes[0].numel()
-    earliness = torch.arange(cells, 0, -1, device=votes.device, dtype=torch.float64).view(votes.shape[1:])
+    earliness = torch.arange(votes.shape[1:].numel(), 0, -1, device=votes.device, dtype=torch.float64).view(
+        votes.shape[1:]
+    )
     earliness = torch.where(highest, earliness, 0.0)
     found = (highest & (earliness == largest_around(earliness))).nonzero()
     by_votes = height[tuple(found.T)].argsort(descending=True, stable=True)

@@ -458,6 +458,7 @@ def test_brief_at_the_border():
     points = torch.tensor([[[0, 0], [13, 11]], [[5.4, 6.6], [13.2, 0.0]]])
     bits = brief(x, points, pairs, sigma=0.5)
     assert bits.shape == (2, 2, 64)
+    assert torch.equal(brief(x[:1], points[:1].long(), pairs, sigma=0.5), bits[:1])  # whole numbers, the last pixel too
     assert bits.dtype == torch.bool
     assert_close(bits, torch.cat([brief(x[[b]], points[[b]], pairs, sigma=0.5) for b in range(2)]))
     assert torch.equal(bits[1, 0], brief(x, points.new_tensor([[[5, 7]], [[5, 7]]]), pairs, sigma=0.5)[1, 0])

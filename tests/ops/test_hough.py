@@ -68,6 +68,7 @@ def test_every_pixel_votes_once_an_angle(monkeypatch):
     monkeypatch.setitem(hough.CELLS, "cpu", 500)  # and blocks of a few pixels are the whole
     assert_close(hough_lines(edges)[0], votes)
     assert hough_lines(torch.zeros(2, 1, 8, 9))[0].sum() == 0
+    assert peaks(hough_lines(edges[:0])[0], threshold=1).shape == (0, 3)
 
 
 @pytest.mark.parametrize(("rho", "degrees"), [(30, 0), (25, 45), (40, 60), (-12, -45), (5, -30), (-17, -90), (20, 89)])
