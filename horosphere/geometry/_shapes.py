@@ -53,6 +53,8 @@ def dimension_check(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], di
         for i in others:
             if size_of(args[i]) != size:
                 raise different(where, [names[i] for i in vectors], [args[i] for i in vectors])
+        if not others and weights is None:
+            return
         for i in scales:
             if i < len(args) and isinstance(args[i], Tensor):
                 _check_scale(where, names[i], args[i], size if args[0].per_coordinate else 1)

@@ -126,7 +126,7 @@ LAYERS = {
     "feed forward": lambda m: FeedForward(DIM, DIM, m),
     "maxout": lambda m: Maxout(DIM, DIM, 3, m),
     "lift": lambda m: Lift(m, scale=1.0),
-    "matched lift": lambda m: Lift(m).fit(torch.ones(DIM)),
+    "matched lift": lambda m: Lift(m).fit(2 * torch.ones(DIM)),
     "lower": lambda m: Lower(m),
     "rnn": lambda m: States(RNN(DIM, DIM, m)),
     "gru": lambda m: States(GRU(DIM, DIM, m)),
