@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast, TextStreamer
 
-from horosphere.errors import UserError, choices
+from horosphere.errors import UserError, choices, one_line
 from horosphere.foreign import Unreadable, parse_json
 from horosphere.models.writing import autocast, write
 from horosphere.settings import Amount, Count, Seed, convert
@@ -123,7 +123,8 @@ def require_known(body: dict[str, Any], kind: str, own: str) -> None:
     known = {own, "model", *OPTIONS, *NOTES, *REFUSED}
     if others := [name for name, value in body.items() if name not in known and value is not None]:
         what = f"a {kind} has no such field{'s' * (len(others) > 1)}"
-        raise UserError(f"{', '.join(others)}: {what}; {choices(others[0], [own, *OPTIONS])}")
+        names = ", ".join(one_line(name, 40) if name else '""' for name in others)
+        raise UserError(f"{names}: {what}; {choices(others[0], [own, *OPTIONS])}")
 
 
 class _Stop(Exception):
@@ -197,13 +198,15 @@ class Served:
         """A chat as the text that the model was taught to read."""
         if not self.tokenizer.chat_template:
             raise UserError(f"{self.name} was not taught to chat (its tokenizer has no template): ask /v1/completions")
-        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise UserError("messages: give a list of objects with role and content")
+        said = [_said(message) for message in messages] if isinstance(messages, list) else [None]
+        if None in said:
+            raise UserError("messages: give a list of objects with role and content, both texts")
         try:
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program of somebody else
             raise UserError(f"messages: the template of {self.name} refuses them ({error})") from error
-        return str(text).removeprefix(self.tokenizer.bos_token or "")  # `write` begins every text with it
+        text = _whole(str(text), "messages")
+        return text.removeprefix(self.tokenizer.bos_token or "")  # `write` begins every text with it
 
 
 class Server(ThreadingHTTPServer):
@@ -383,14 +386,27 @@ def _host(header: str) -> str:
         return ""
 
 
+def _said(message: Any) -> dict[str, Any] | None:
+    """A message of a chat whose content is one text, which may come in parts; None where it is none."""
+    role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+    if isinstance(content, list):
+        parts: list[Any] = [part.get("text") if isinstance(part, dict) else None for part in content]
+        content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
+    return {**message, "content": content} if isinstance(role, str) and isinstance(content, str) else None
+
+
 def _prompt(prompt: Any) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         raise UserError("prompt: give one text")
-    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-        raise UserError("prompt: half of a letter (a lone surrogate); send whole ones")
-    return prompt
+    return _whole(prompt, "prompt")
+
+
+def _whole(text: str, field: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UserError(f"{field}: half of a letter (a lone surrogate); send whole ones")
+    return text
 
 
 class _Form:

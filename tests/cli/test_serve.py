@@ -25,6 +25,8 @@ from tests.tasks.tiny import LANGUAGE, write_text
 
 ROOT = Path(__file__).parents[2]
 JSON = {"Content-Type": "application/json"}
+HALF_A_LETTER = "{}: half of a letter (a lone surrogate); send whole ones"
+MESSAGES = "messages: give a list of objects with role and content, both texts"
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 
 
@@ -142,6 +144,17 @@ def test_a_chat_needs_a_template(port, trained):
         pieces, _ = events(ask(other, "/v1/chat/completions", {**messages, "stream": True})[1])
         assert "".join(piece["choices"][0]["delta"]["content"] for piece in pieces) == text
         assert ask(other, "/v1/chat/completions", {"messages": "the cat"})[0] == 400
+        parts = [{"type": "text", "text": "the "}, {"type": "text", "text": "cat"}]
+        in_parts = {**messages, "messages": [{"role": "user", "content": parts}]}
+        assert ask(other, "/v1/chat/completions", in_parts)[1]["choices"][0]["message"]["content"] == text
+        for wrong in ({}, {"role": "user"}, {"role": 5, "content": "a"}, {"role": "user", "content": None}):
+            status, content = ask(other, "/v1/chat/completions", {"messages": [wrong]})
+            assert (status, content["error"]["message"]) == (400, MESSAGES)
+        for part in ("the cat", {"type": "image_url", "image_url": {}}, {"type": "text", "text": 5}):
+            wrong = {"role": "user", "content": [part]}
+            assert ask(other, "/v1/chat/completions", {"messages": [wrong]})[0] == 400
+        status, content = ask(other, "/v1/chat/completions", {"messages": [{"role": "user", "content": "\ud800"}]})
+        assert (status, content["error"]["message"]) == (400, HALF_A_LETTER.format("messages"))
 
 
 @pytest.mark.parametrize(
