@@ -19,6 +19,10 @@ TASKS: tuple[Task, ...] = (
     Task("masked", "horosphere.tasks.masked:Masked", "guess hidden tokens from both sides", "this text"),
     # -- ratings
     Task("ratings", "horosphere.tasks.ratings:RatingsTask", "predict ratings, recommend items", "these ratings"),
+    # -- style
+    Task(
+        "style", "horosphere.tasks.style:Style", "the content of one picture in the style of another", "these pictures"
+    ),
 )
 
 
@@ -360,4 +364,17 @@ RATINGS: tuple[Model, ...] = (
     ),
 )
 
-MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS)
+STYLE: tuple[Model, ...] = (
+    Model(
+        "style-transfer",
+        "style",
+        "horosphere.models.style:Picture",
+        "Style transfer",
+        settings="horosphere.models.style:StyleConfig",
+        paper="Gatys et al. 2016",
+        oracle="kornia's total variation; torchvision's VGG-19",
+        notes=("10.27", "10.28", "10.29", "10.30", "10.31"),
+    ),
+)
+
+MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *STYLE)

@@ -51,6 +51,7 @@ RATINGS = ("batch=8", "dim=3", *SHORT)
 WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
+STYLE = ("size=40", "backbone=torchvision:mobilenet_v3_small", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -76,6 +77,7 @@ TINY = {
     "pairs": ("seq2seq-attention", (*PAIRS, "hidden=8")),
     "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
+    "style": ("style", STYLE),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -116,6 +118,9 @@ def write_data(kind, folder):
         return write_pairs(folder / "pairs.tsv")
     if kind == "texts":
         return write_labelled(folder / "texts.tsv")
+    if kind == "style":
+        write_noise(folder / "style.png", seed=1)
+        return write_noise(folder / "content.png")
     return write_tree(folder / "tree.tsv")
 
 
@@ -137,6 +142,13 @@ def write_labelled(path, count=60):
         for home, seen in homes.items()
     ]
     Path(path).write_text("".join(f"{label}\t{text}\n" for label, text in rows), encoding="utf-8")
+    return str(path)
+
+
+def write_noise(path, seed=0, width=40, height=32):
+    """A picture of coarse noise."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+    Image.fromarray(coarse).resize((width, height)).save(path)
     return str(path)
 
 
@@ -177,6 +189,8 @@ def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
     if kind in ON_TOWERS:
         settings = (f"towers={Path(data).parent / 'clip'}", *settings)
+    if kind == "style":
+        settings = (f"style={Path(data).parent / 'style.png'}", *settings)
     return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 
 
