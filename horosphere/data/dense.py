@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from horosphere.data.builtin import BUILTIN
 from horosphere.data.images import COLOURS, HELD_OUT, INSTEAD, VALID
 from horosphere.data.run_lengths import mask_of_runs, numbers_of
-from horosphere.errors import UserError, one_line
+from horosphere.errors import UserError, choices, one_line
 from horosphere.foreign import EXTENSIONS, LARGE, Unreadable, open_picture, printable, read_json, read_text, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+SCENES = f"{BUILTIN}scenes"  # pictures that horosphere.data.scenes makes
 IGNORED = -1  # class of the pixels that count for nothing
 TRAIN = ("train", "training")
 HELD = (*VALID, "testing")
@@ -67,9 +69,19 @@ class Instances:
 class DenseSet(Generic[T]):
     """Pictures by number, each with its target; read when they are asked for."""
 
-    def __init__(self, files: Sequence[Path], target: Callable[[int, tuple[int, int]], T]):
-        """target(number, (height, width)): the target of a picture."""
-        self.files, self.target = list(files), target
+    def __init__(self, files: Sequence[Path | str], read: Callable[[int], tuple[np.ndarray, T]]):
+        """files: what each picture is known by. read(number): a picture (H, W, 3) uint8, and its target."""
+        self.files, self.read = list(files), read
+
+    @classmethod
+    def of_files(cls, files: Sequence[Path], target: Callable[[int, tuple[int, int]], T]) -> DenseSet[T]:
+        """Pictures in files. target(number, (height, width)): the target of a picture."""
+
+        def read(number: int) -> tuple[np.ndarray, T]:
+            picture = _rgb(files[number])
+            return picture, target(number, (picture.shape[0], picture.shape[1]))
+
+        return cls(files, read)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -77,17 +89,6 @@ class DenseSet(Generic[T]):
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pictures")
-
-    def read(self, number: int) -> tuple[np.ndarray, T]:
-        """-> (H, W, 3) uint8, and the target"""
-        file = self.files[number]
-        picture = _decoded(file, "picture")
-        if picture.mode not in COLOURS or picture.has_transparency_data:
-            kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
-            raise UserError(
-                f"{file}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB"
-            )
-        return np.asarray(picture.convert("RGB")), self.target(number, (picture.height, picture.width))
 
     def later(
         self, numbers: Sequence[int] | np.ndarray, work: Callable[[np.ndarray, T, int], R]
@@ -104,7 +105,7 @@ class DenseSet(Generic[T]):
 
     def subset(self, numbers: Sequence[int] | np.ndarray) -> DenseSet[T]:
         chosen = [int(number) for number in numbers]
-        return DenseSet([self.files[number] for number in chosen], lambda i, shape: self.target(chosen[i], shape))
+        return DenseSet([self.files[number] for number in chosen], lambda i: self.read(chosen[i]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +135,7 @@ def open_semantic(
     valid: a folder of its own. None: the held-out part of the source, or every tenth picture.
     classes: how many. None: the lines of classes.txt, or one more than the highest number in any mask (reads them all).
     names: of the classes, where there is no classes.txt.
+    Or source is "builtin:scenes": digits on photographs, with 0 for the background and a class for each digit.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -145,6 +147,13 @@ def open_semantic(
     ...     data.classes, data.train.read(0)[1].shape
     (['0', '1'], (4, 6))
     """
+    if _scenes_asked(source, valid):
+        from horosphere.data.scenes import scenes_semantic
+
+        data = scenes_semantic()
+        if classes not in (None, len(data.classes)):
+            raise UserError(f"classes={classes}, but {source} has {len(data.classes)}; leave classes=… away")
+        return data
     root = Path(source)
     parts = [_pairs(root)] + ([] if valid is None else [_pairs(Path(valid))])
     names = _names(root) or (None if names is None else list(names))
@@ -175,7 +184,7 @@ def _semantic_set(pairs: Pairs, ignore: int | None, count: int) -> DenseSet[np.n
             )
         return np.where(counts, mask, IGNORED).astype(np.int16)
 
-    return DenseSet([picture for picture, _ in pairs], target)
+    return DenseSet.of_files([picture for picture, _ in pairs], target)
 
 
 def _count(pairs: Pairs, ignore: int | None) -> int:
@@ -222,7 +231,8 @@ def open_instances(source: str, valid: str | None = None) -> DenseData[Instances
 
     source: a folder as for `open_semantic`, whose masks have 0 for the background and another number for each object,
     all of one class (Penn-Fudan). Or a COCO file (.json) with its pictures beside it. Or a folder with
-    annotations/instances_train….json, annotations/instances_val….json and their pictures.
+    annotations/instances_train….json, annotations/instances_val….json and their pictures. Or "builtin:scenes": digits
+    on photographs.
     valid: a source of its own. None: the held-out part of the source, or every tenth picture.
 
     >>> import tempfile
@@ -234,6 +244,10 @@ def open_instances(source: str, valid: str | None = None) -> DenseData[Instances
     ...     open_instances(folder).train.read(0)[1].boxes  # one object fills the picture
     array([[0., 0., 6., 4.]], dtype=float32)
     """
+    if _scenes_asked(source, valid):
+        from horosphere.data.scenes import scenes_instances
+
+        return scenes_instances()
     parts = [_coco_parts(Path(source)), *([] if valid is None else [_coco_parts(Path(valid))])]
     if len({part is None for part in parts}) > 1:
         raise UserError(f"{source} and {valid}: one has COCO files and the other has none; give both in one form")
@@ -261,7 +275,7 @@ def _numbered_set(pairs: Pairs) -> DenseSet[Instances]:
             mask == numbers[:, None, None], np.ones(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=bool)
         )
 
-    return DenseSet([picture for picture, _ in pairs], target)
+    return DenseSet.of_files([picture for picture, _ in pairs], target)
 
 
 def _require_room(file: Path, objects: int, shape: tuple[int, int]) -> None:
@@ -328,7 +342,7 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
             np.array([bool(note.get("iscrowd", 0)) for _, note in kept], dtype=bool),
         )
 
-    return DenseSet([folder / name for name, *_ in images], target), [name for _, name in categories]
+    return DenseSet.of_files([folder / name for name, *_ in images], target), [name for _, name in categories]
 
 
 def _whole(note: dict[str, Any], key: str) -> int:
@@ -471,6 +485,17 @@ def _matched(pictures: Path, masks: Path) -> Pairs:
     return [(f, of_masks[stem]) for stem, f in of_pictures.items()]
 
 
+def _scenes_asked(source: str, valid: str | None) -> bool:
+    """Whether the pictures are those of horosphere.data.scenes, which hold out a part of their own."""
+    named = [name for name in (source, valid) if name is not None and name.startswith(BUILTIN)]
+    for name in named:
+        if name != SCENES:
+            raise UserError(f"{name}: no such pictures come with a package; {choices(name, [SCENES])}")
+    if named and valid is not None:
+        raise UserError(f"valid={valid}: {SCENES} goes with no other source, and holds out its own; leave valid=… away")
+    return bool(named)
+
+
 def _names(root: Path) -> list[str] | None:
     """The names of the classes in classes.txt, None where there is no such file."""
     file = root / NAMES
@@ -501,6 +526,15 @@ def _data(source: str, sets: list[list[DenseSet[T] | None]], classes: list[str])
             )
         train, held = train.subset(order[~apart]), train.subset(order[apart])
     return DenseData(train, held, classes)
+
+
+def _rgb(file: Path) -> np.ndarray:
+    """-> (H, W, 3) uint8"""
+    picture = _decoded(file, "picture")
+    if picture.mode not in COLOURS or picture.has_transparency_data:
+        kind = f"{picture.mode}{', transparent' * picture.has_transparency_data}"
+        raise UserError(f"{file}: {len(picture.getbands())} channels ({kind}) instead of RGB or grey; save it as RGB")
+    return np.asarray(picture.convert("RGB"))
 
 
 def _decoded(file: Path, what: str) -> Image:
