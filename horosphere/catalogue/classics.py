@@ -23,6 +23,8 @@ TASKS: tuple[Task, ...] = (
     Task(
         "style", "horosphere.tasks.style:Style", "the content of one picture in the style of another", "these pictures"
     ),
+    # -- tracks
+    Task("tracks", "horosphere.tasks.tracks:Tracks", "follow a box through frames", "these sequences"),
 )
 
 
@@ -366,7 +368,7 @@ RATINGS: tuple[Model, ...] = (
 
 STYLE: tuple[Model, ...] = (
     Model(
-        "style-transfer",
+        "style",
         "style",
         "horosphere.models.style:Picture",
         "Style transfer",
@@ -377,4 +379,17 @@ STYLE: tuple[Model, ...] = (
     ),
 )
 
-MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *STYLE)
+TRACKS: tuple[Model, ...] = (
+    Model(
+        "siamfc",
+        "tracks",
+        "horosphere.models.siamese:SiamFC",
+        "SiamFC",
+        settings="horosphere.models.siamese:SiamFCConfig",
+        paper="Bertinetto et al. 2016",
+        oracle="normalised cross-correlation, which it must beat",
+        notes=("14.41",),
+    ),
+)
+
+MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *STYLE, *TRACKS)

@@ -138,7 +138,7 @@ class VGGTrunk(nn.Module):
         super().__init__()
         places = layers_of_vgg(features)
         self.content, self.style = places[CONTENT_LAYER], [places[name] for name in STYLE_LAYERS]
-        self.layers = features[: max(self.content, *self.style) + 1]
+        self.layers = nn.ModuleList(list(features)[: max(self.content, *self.style) + 1])
         for layer in self.layers:
             if isinstance(layer, nn.ReLU):
                 layer.inplace = False  # torchvision's would write over the outputs that are looked at
@@ -205,7 +205,7 @@ def variation(pictures: Tensor) -> Tensor:
     require("kornia")
     from kornia.losses import total_variation
 
-    return 0.5 * cast(Tensor, total_variation(pictures, reduction="mean")).mean()
+    return 0.5 * total_variation(pictures, reduction="mean").mean()
 
 
 class Losses(NamedTuple):

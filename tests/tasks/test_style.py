@@ -83,7 +83,7 @@ def test_noise_is_another_begin_and_depends_on_the_seed(data):
         (["backbone=nowhere"], "nowhere: no folder of a run"),
         (["backbone=nowhere", "pretrained=true"], "nowhere has weights of its own"),
         (["backbone=torchvision:vgg91"], "did you mean torchvision:vgg19"),
-        (["model=vgg11"], "a model of the task pictures; style has style-transfer"),
+        (["model=vgg11"], "a model of the task pictures; style has style"),
         (["geometry=lorentz"], "exists in flat space only; leave geometry=lorentz out"),
     ],
 )

@@ -52,6 +52,7 @@ WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
 STYLE = ("size=40", "backbone=torchvision:mobilenet_v3_small", *SHORT)
+TRACKS = ("batch=8", "template=20", "search=36", "width=4", "reach=3", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -78,6 +79,7 @@ TINY = {
     "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
     "style": ("style", STYLE),
+    "tracks": ("siamfc", TRACKS),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -121,6 +123,8 @@ def write_data(kind, folder):
     if kind == "style":
         write_noise(folder / "style.png", seed=1)
         return write_noise(folder / "content.png")
+    if kind == "tracks":
+        return write_sequences(folder / "sequences")
     return write_tree(folder / "tree.tsv")
 
 
@@ -150,6 +154,23 @@ def write_noise(path, seed=0, width=40, height=32):
     coarse = np.random.default_rng(seed).integers(0, 256, (8, 10, 3), dtype=np.uint8)
     Image.fromarray(coarse).resize((width, height)).save(path)
     return str(path)
+
+
+def write_sequences(folder, count=4, frames=6, separator=","):
+    """A red square that moves to the right over noise, in the layout of OTB: boxes are counted from 1."""
+    for number in range(count):
+        place = Path(folder) / f"s{number}"
+        (place / "img").mkdir(parents=True)
+        noise = np.random.default_rng(number).integers(0, 200, (48, 64, 3), dtype=np.uint8)
+        lines = []
+        for frame in range(frames):
+            left, top = 6 + 2 * frame + number, 8 + number
+            shown = noise.copy()
+            shown[top : top + 20, left : left + 20] = (250, 40, 40)
+            Image.fromarray(shown).save(place / "img" / f"{frame + 1:04d}.png")
+            lines.append(separator.join(map(str, (left + 1, top + 1, 20, 20))))
+        (place / "groundtruth_rect.txt").write_text("\n".join(lines) + "\n")
+    return str(folder)
 
 
 def write_numbers(path, rows=60):
