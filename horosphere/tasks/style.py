@@ -72,7 +72,7 @@ class Style(Task[TwoPictures]):
     # -- data and model ---------------------------------------------------------------------------------------------
 
     def check(self, engine: EngineConfig) -> None:
-        require("kornia")
+        require("pillow")
         if engine.batch > 1 or engine.micro_batch not in (None, 1):
             raise UserError("batch and micro_batch: one picture is learned, which is one row; leave them out")
         if self.pretrained and self._run_that_looks():

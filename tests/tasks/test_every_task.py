@@ -46,7 +46,7 @@ NEEDS = {
     "pairs": (),
     "transformed": (),
     "texts": (),
-    "style": ("torchvision", "kornia", "PIL"),
+    "style": ("torchvision", "PIL"),
     "tracks": ("torchvision", "PIL"),
 }
 

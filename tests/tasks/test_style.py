@@ -15,7 +15,6 @@ from horosphere.train.recipe import Recipe
 from tests.tasks.tiny import run_tiny, tiny, write_data, write_noise
 
 pytest.importorskip("torchvision", reason="its networks are looked through")
-pytest.importorskip("kornia", reason="its total variation is used")
 
 
 @pytest.fixture(scope="module")
