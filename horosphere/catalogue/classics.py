@@ -389,12 +389,14 @@ SEEING: tuple[Model, ...] = (
     ),
     _seeing(
         *("fast-rcnn", "objects", "detection:FastRCNN", "Fast R-CNN"),
+        settings="horosphere.models.detection:RCNNConfig",
         paper="Girshick 2015",
         oracle="torchvision's RoIHeads",
         notes=("10.20",),
     ),
     _seeing(
         *("faster-rcnn", "objects", "detection:faster_rcnn", "Faster R-CNN"),
+        settings="horosphere.models.detection:RCNNConfig",
         paper="Ren et al. 2015; Lang et al. 2022",
         oracle="torchvision's FasterRCNN",
         notes=("10.21", "10.22"),

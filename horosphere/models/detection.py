@@ -6,6 +6,7 @@ They read a feature pyramid. The classifier of boxes lives in any geometry; boxe
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -17,16 +18,25 @@ from horosphere.models.config import InAnyGeometry
 from horosphere.models.heads import LiftedClassifier
 from horosphere.models.pyramid import Pyramid
 from horosphere.ops.proposals import selective_search
+from horosphere.settings import Size
 
 ANCHOR = 8  # side of a level's anchors in steps of its map: 32 pixels at stride 4
 LONGEST = 5 / 3  # longest side that a detector sees, in shortest sides: 1333 for 800
+PROPOSED, CHOSEN_OF = 2000, 4  # proposals that are kept: so many for each to learn from, and no more than torchvision
 STEPS = 5  # sizes between the smallest and the largest that a detector trains on
+
+
+@dataclass(frozen=True, kw_only=True)
+class RCNNConfig(InAnyGeometry):
+    """The geometry of the classifier of boxes, and how many of them it learns from."""
+
+    regions: Size = 512  # of a picture, a quarter of them with objects; fewer are faster where there are few objects
 
 
 def faster_rcnn(
     backbone: str | nn.Module,
     num_classes: int,
-    config: InAnyGeometry,
+    config: RCNNConfig,
     width: int = 256,
     size: int = 800,
     scale: tuple[float, float] = (1.0, 1.0),
@@ -56,7 +66,7 @@ class FastRCNN(nn.Module):
     train also of targets, and lists of proposals (P, 4) in pixels.
     """
 
-    def __init__(self, backbone: str | nn.Module, num_classes: int, config: InAnyGeometry, **options: Any):
+    def __init__(self, backbone: str | nn.Module, num_classes: int, config: RCNNConfig, **options: Any):
         super().__init__()
         whole: Any = faster_rcnn(backbone, num_classes, config, **options)
         self.transform, self.backbone, self.roi_heads = whole.transform, whole.backbone, whole.roi_heads
@@ -86,7 +96,7 @@ class FastRCNN(nn.Module):
 def mask_rcnn(
     backbone: str | nn.Module,
     num_classes: int,
-    config: InAnyGeometry | None = None,
+    config: RCNNConfig | None = None,
     width: int = 256,
     size: int = 800,
     scale: tuple[float, float] = (1.0, 1.0),
@@ -100,7 +110,7 @@ def mask_rcnn(
     pyramid = _pyramid(backbone, width)
     model = MaskRCNN(
         pyramid,
-        **_parts(pyramid, num_classes, config or InAnyGeometry(), size, scale),
+        **_parts(pyramid, num_classes, config or RCNNConfig(), size, scale),
         mask_roi_pool=_roi_align(pyramid.strides, 14),
         mask_head=MaskRCNNHeads(width, [width] * 4, 1),
         mask_predictor=MaskRCNNPredictor(width, width, num_classes + 1),
@@ -127,7 +137,7 @@ def _divisor(pyramid: Pyramid) -> int:
 
 
 def _parts(
-    pyramid: Pyramid, num_classes: int, config: InAnyGeometry, size: int, scale: tuple[float, float]
+    pyramid: Pyramid, num_classes: int, config: RCNNConfig, size: int, scale: tuple[float, float]
 ) -> dict[str, Any]:
     """What all R-CNNs are made of, as arguments of torchvision's classes."""
     from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -148,6 +158,8 @@ def _parts(
         "rpn_anchor_generator": AnchorGenerator(
             tuple((int(ANCHOR * side),) for side in sides), ((0.5, 1.0, 2.0),) * len(sides)
         ),
+        "rpn_post_nms_top_n_train": min(PROPOSED, CHOSEN_OF * config.regions),
+        "box_batch_size_per_image": config.regions,
         "box_roi_pool": _roi_align(strides, 7),
         "box_head": TwoMLPHead(width * 7**2, 4 * width),
         "box_predictor": predictor,
