@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     predict.add_argument("inputs", metavar="INPUT", nargs="*", help=what)
     many = "a file of inputs, one a line (rows of a table with their header), or a folder of files"
     predict.add_argument("--data", metavar="FILE", help=many)
-    best = "answers to each input (default: 1 of classes, 10 of items and words, 5 of pictures and [MASK])"
+    best = "answers to each input (default: 1 of classes, 10 of items, words and objects, 5 of pictures and [MASK])"
     predict.add_argument("--k", metavar="N", type=of(Count), help=best)
     predict.add_argument("--json", action="store_true", help="for other programs")
 

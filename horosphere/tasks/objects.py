@@ -23,6 +23,7 @@ from horosphere.data.dense_batches import (
     resized,
     separated,
 )
+from horosphere.data.photographs import read_photograph
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.objects import evaluate_instances
@@ -34,6 +35,7 @@ from horosphere.models.weights import begin_with
 from horosphere.ops.proposals import selective_search
 from horosphere.runs import Run
 from horosphere.tasks.masks import OnBackbone
+from horosphere.train.answers import Answers, Said
 from horosphere.train.config import EngineConfig
 
 ONE_LOOK, GIVEN, MASKS = "tinyssd", "fast-rcnn", "mask-rcnn"  # those that are special
@@ -53,10 +55,24 @@ class TrainedObjects:
         """boxes (D, 4), scores (D,), labels (D,), and of mask-rcnn masks (D, 1, H, W).   (3, H, W) from 0 to 1"""
         return find(self.network, picture, self.size)
 
+    def answer(self, inputs: list[str], k: int) -> Answers:
+        """The objects in pictures in files, and their boxes."""
+        best: list[list[Said]] = []
+        for file in inputs:
+            found = self.find(torch.from_numpy(read_photograph(file)).permute(2, 0, 1) / 255)
+            boxes = [",".join(f"{side:.0f}" for side in box) for box in found["boxes"].tolist()]
+            names = [self.classes[label - 1] for label in found["labels"].tolist()]
+            told = [f"{name} at {box}" for name, box in zip(names, boxes, strict=True)]
+            best.append(list(zip(told, found["scores"].tolist(), strict=True))[:k])
+        return Answers("object at left,top,right,bottom", "score", inputs, best)
+
 
 @dataclass(kw_only=True)
 class Objects(OnBackbone):
     kind = "objects"
+    then = "horosphere predict {run} PICTURE.jpg"
+    asks = "files of pictures"
+    best = 10
     metrics = (
         Metric("box_ap", "box AP", 4, "high", "judged"),
         Metric("box_ap50", "box AP50", 4, "high", "detail"),

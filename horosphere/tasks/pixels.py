@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.data.augment import normalise
 from horosphere.data.classes import read_classes
 from horosphere.data.dense import IGNORED, DenseData, open_semantic
+from horosphere.data.dense_batches import resized, short_side
+from horosphere.data.photographs import read_photograph
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.pixels import evaluate_semantic
 from horosphere.models.backbones import laid_out
@@ -17,6 +22,7 @@ from horosphere.models.segmentation import FCN, SemanticFPN, segmentation_loss
 from horosphere.runs import Run
 from horosphere.settings import Size
 from horosphere.tasks.masks import OnBackbone
+from horosphere.train.answers import Answers, best_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +33,29 @@ class TrainedPixels:
     classes: list[str]
     size: int
 
+    @torch.no_grad()
+    def classify(self, picture: np.ndarray) -> Tensor:
+        """The class of each pixel.   (H, W, 3) uint8 -> (H, W) int64"""
+        seen = resized(picture, *short_side(picture.shape[0], picture.shape[1], self.size))
+        logits = self.network(normalise(torch.from_numpy(seen.copy()).permute(2, 0, 1)[None]))
+        return F.interpolate(logits, picture.shape[:2], mode="bilinear", align_corners=False).argmax(1)[0]
+
+    def answer(self, inputs: list[str], k: int) -> Answers:
+        """Of pictures in files the classes that cover most."""
+        shares = []
+        for file in inputs:
+            counts = torch.bincount(self.classify(read_photograph(file)).flatten(), minlength=len(self.classes))
+            shares.append(counts / counts.sum())
+        best = [[said for said in row if said[1]] for row in best_of(torch.stack(shares), self.classes, k)]
+        return Answers("class", "share of pixels", inputs, best)
+
 
 @dataclass(kw_only=True)
 class Pixels(OnBackbone):
     kind = "pixels"
+    then = "horosphere predict {run} PICTURE.jpg"
+    asks = "files of pictures"
+    best = 5
     metrics = (Metric("miou", "mIoU", 4, "high", "judged"), Metric("accuracy", "pixels right", 4, "high"))
 
     ignore: int | None = 255  # the number in masks that counts for nothing

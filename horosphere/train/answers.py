@@ -18,7 +18,7 @@ Said = tuple[str, float | None]
 
 @dataclass(frozen=True)
 class Answers:
-    """The best answers to each input, the best first, each with its score.
+    """The best answers to each input, the best first, each with its score. To an input there may be none.
 
     >>> answers = Answers("class", "probability", ["5,3"], [[("rose", 0.75), ("tulip", 0.25)]])
     >>> answers.rows()
@@ -44,6 +44,8 @@ class Answers:
         """For a terminal: one an answer."""
         rows = []
         for given, best in zip(self.inputs, self.best, strict=True):
+            if not best:
+                rows.append([one_line(given, WIDEST), "nothing", *([""] if self.score else [])])
             for place, (answer, score) in enumerate(best):
                 shown = one_line(given, WIDEST) if place == 0 else ""
                 rows.append([shown, one_line(answer, WIDEST), *([] if score is None else [f"{score:.4f}"])])
