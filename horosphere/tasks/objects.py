@@ -40,6 +40,7 @@ from horosphere.train.config import EngineConfig
 
 ONE_LOOK, GIVEN, MASKS = "tinyssd", "fast-rcnn", "mask-rcnn"  # those that are special
 RCNNS: dict[str, Callable[..., nn.Module]] = {GIVEN: FastRCNN, "faster-rcnn": faster_rcnn, MASKS: mask_rcnn}
+SURE = 0.5  # score of an object that people are told of
 SMALLEST = 64  # pixels a side that TinySSD needs: its maps are 8 to 64 times coarser
 
 
@@ -56,14 +57,14 @@ class TrainedObjects:
         return find(self.network, picture, self.size)
 
     def answer(self, inputs: list[str], k: int) -> Answers:
-        """The objects in pictures in files, and their boxes."""
+        """The objects in pictures in files that are more likely there than not, and their boxes."""
         best: list[list[Said]] = []
         for file in inputs:
             found = self.find(torch.from_numpy(read_photograph(file)).permute(2, 0, 1) / 255)
             boxes = [",".join(f"{side:.0f}" for side in box) for box in found["boxes"].tolist()]
             names = [self.classes[label - 1] for label in found["labels"].tolist()]
             told = [f"{name} at {box}" for name, box in zip(names, boxes, strict=True)]
-            best.append(list(zip(told, found["scores"].tolist(), strict=True))[:k])
+            best.append([said for said in zip(told, found["scores"].tolist(), strict=True) if said[1] >= SURE][:k])
         return Answers("object at left,top,right,bottom", "score", inputs, best)
 
 
