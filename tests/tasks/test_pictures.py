@@ -21,10 +21,12 @@ from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
 from horosphere.evaluate import classification
 from horosphere.evaluate.classification import hierarchy_scores
+from horosphere.geometry import Lorentz
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier
 from horosphere.models.convnets import CONVNETS
 from horosphere.models.hcformer import HCFORMER
+from horosphere.models.heads import LiftedClassifier
 from horosphere.models.himapper import HiMapper
 from horosphere.optim import param_groups
 from horosphere.recipes import read_recipe, recipe_names
@@ -173,9 +175,30 @@ def test_a_network_begins_with_its_published_weights(monkeypatch):
     assert network.training
 
 
+def test_fine_tuning_keeps_the_trunk_and_gives_a_curved_head_a_rate_of_its_own(tmp_path, data):
+    run_tiny(tiny("pictures", data, "steps=2"), tmp_path / "first")
+    settings = (f"start={tmp_path / 'first'}", "head.geometry=lorentz", "head.curvature=0.5", "head_lr=10")
+    task = live("pictures", data, *settings)
+    model = task.build(task.pictures)
+    given = Run.open(tmp_path / "first").load().network.state_dict()
+    begun = model.network.state_dict()
+    assert all(torch.equal(begun[name], t) for name, t in given.items() if not name.startswith("head."))
+    assert isinstance(model.network.head, LiftedClassifier)
+    rates = {id(p): group.get("lr_scale", 1.0) for group in task.groups(model) for p in group["params"]}
+    head = {id(p) for p in model.network.head.parameters()}
+    assert {rates[p] for p in head} == {10.0}
+    assert {rate for p, rate in rates.items() if p not in head} == {1.0}
+    assert run_tiny(tiny("pictures", data, *settings), tmp_path / "second").step == 4
+    loaded = Run.open(tmp_path / "second").load().network
+    assert str(loaded.head.manifold) == str(Lorentz(0.5))
+    assert loaded(torch.zeros(1, 3, 8, 8)).shape == (1, 4)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        (["head.geometry=lorentz"], "head.geometry=lorentz and tree: Hi-Mapper has a head of its own"),
+        (["head_lr=0"], "head_lr=0: it must be positive"),
         (["model=resnet18", "pretrained=true"], "pretrained=true: say whose weights, as in model=timm:resnet50"),
         (["model=timm:resnet18", "pretrained=true", "start=there"], "start=there and pretrained=true"),
         (["model=timm:resnet18", "drop_path=0.1"], "drop_path is a setting of HCFormer; timm:resnet18"),
