@@ -1042,18 +1042,17 @@ def sift_points() -> list[Panel]:
 
 @draws("14.28")
 def between_pixels() -> list[Panel]:
-    top = torch.tensor([2.2, 3.3, 3.65], dtype=torch.float64)  # scale, y, x
-    axes = [torch.arange(n, dtype=torch.float64) for n in (5, 7, 8)]
-    away = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1) - top
-    bend = torch.tensor([[2.0, 0.3, 0.1], [0.3, 1.0, -0.2], [0.1, -0.2, 1.5]], dtype=torch.float64)
-    values = 3 - torch.einsum("...i,ij,...j", away, bend, away)
+    top_x, top_y = 3.65, 3.3
+    s, y_of, x_of = torch.meshgrid(torch.arange(5.0), torch.arange(7.0), torch.arange(8.0), indexing="ij")
+    right, down = x_of - top_x, y_of - top_y
+    values = 3 - 2 * (s - 2.2).square() - 1.5 * right.square() - down.square() + 0.4 * right * down
     places, _ = geometry.ConvQuadInterp3d(5)(values[None, None])
     scale, y, x = (values == values.max()).nonzero()[0].tolist()
     _, column, row = places[0, 0, :, scale, y, x].tolist()
     marks = (
         boxed([[x, y, x + 1, y + 1]], BLUE, 2),
         dotted([[column, row]], PINK, 7),
-        dotted([[float(top[2]), float(top[1])]], "black", 9, "+", markeredgewidth=1.2),
+        dotted([[top_x, top_y]], "black", 9, "+", markeredgewidth=1.2),
     )
 
     def legend(axes: Axes) -> None:
