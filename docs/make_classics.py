@@ -7,6 +7,7 @@ from horosphere.catalogue import models, notes
 
 HERE = Path(__file__).parent
 PAGE, NUMBERS = HERE / "classics.md", HERE / "results" / "classics.json"
+PICTURES = "images/classics"  # in this folder: NUMBER.png of items that can be seen, by make_pictures.py
 INTRODUCTION = """# The classics, chapter by chapter
 
 What a course on deep learning teaches, item by item, each in its right form. The items and their numbers come from the
@@ -28,6 +29,10 @@ pays. An item that is not learned names the function to call.
 | pairs | a .tsv with source and target a line, or two files: `data=a.en,a.fr` |
 | words, language, masked | text files, or a folder of them |
 | pictures | a folder of class folders, or an .npz |
+| pixels | a folder with images/ and masks/; a mask has the number of a class at each pixel |
+| objects | the same with a number for each object, or a COCO file (.json) beside its pictures |
+| tracks | a folder of sequences as OTB has them: frames, and boxes in `groundtruth*.txt` |
+| style | a picture; `style=` is another |
 
 A trained run then answers inputs, one of them or a file of many (`--data`, `--k`, `--json`):
 ```
@@ -42,7 +47,13 @@ input            target      probability
 Texts get a class or a translation, a user the items to recommend, a word its neighbours, a picture its classes, and a
 `[MASK]` is filled in. Language models write instead: `horosphere generate`.
 
-`horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item.
+`horosphere list --chapter 11` shows a chapter in the terminal, `horosphere list 11.06` an item, and
+`horosphere list --task objects` all detectors.
+
+Items of chapters 1, 10 and 14 that can be seen have a picture. It shows what the named function answers, on photographs
+of scikit-image and drawn scenes. `pip install 'horosphere[classics,plots]'`, then `python docs/make_pictures.py` makes
+them all again, `python docs/make_pictures.py 14.15` one of them.
+
 What was measured, with spreads and verdicts: [results](results/classics.md).
 """
 
@@ -60,7 +71,8 @@ def line(item: notes.Item, numbers: dict[str, str]) -> str:
         said.append(f"{', '.join([*where, *geometry])}.")
     measured = [numbers[model.name] for model in known if item.number in model.notes and model.name in numbers]
     said += [f"*Measured:* {'; '.join(measured)}."] if measured else []
-    return "\n  ".join(escaped(part) for part in said)
+    text, picture = "\n  ".join(escaped(part) for part in said), f"{PICTURES}/{item.number}.png"
+    return f"{text}<br>\n  ![{item.name}]({picture})" if (HERE / picture).is_file() else text
 
 
 def escaped(text: str) -> str:

@@ -1,10 +1,14 @@
 """The items of the notes: each once, each found where it says, and the page as the catalogue has it."""
 
 import importlib
+import inspect
+import io
 import re
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import CodeType
 
+import numpy as np
 import pytest
 
 from horosphere import catalogue
@@ -14,7 +18,7 @@ from tests.cli.command_line import runner
 
 ROOT = Path(__file__).parents[1]
 COUNTS = {1: 22, 2: 1, 3: 5, 4: 12, 5: 4, 6: 10, 7: 8, 8: 15, 9: 8, 10: 31, 11: 39, 12: 13, 13: 9, 14: 43, 15: 10}
-REMARKS = {"8.15", "10.23", "11.29"}  # nothing to call
+REMARKS = {"8.15", "10.23", "11.29", "14.02", "14.36"}  # nothing to call
 ITEMS, MODELS = notes.items(), list(catalogue.models().values())
 
 
@@ -40,10 +44,13 @@ def test_what_is_to_be_used_is_there(number):
     use = ITEMS[number].use
     if use.startswith("horosphere "):  # a command
         verb, name, *words = use.split()[1:]
-        known = describe(catalogue.ENGINE) | describe("horosphere.data.augment:Augmentation")
+        known = describe(catalogue.ENGINE) | describe("horosphere.tasks.pictures:Pictures")
         assert verb in ("train", "embed", "measure")
         assert all(word.partition("=")[0] in known for word in words if "=" in word), use
         assert verb != "train" or name == "NAME" or name in catalogue.models()
+        return
+    if use.startswith("python "):
+        assert (ROOT / use.removeprefix("python ")).is_file()
         return
     module, _, name = use.partition(":")
     if not find_spec(module.partition(".")[0]):
@@ -62,13 +69,78 @@ def test_models_name_items_that_there_are():
     assert {number for model in MODELS for number in model.notes} <= set(ITEMS)
 
 
+def script(name):
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_the_page_is_what_the_catalogue_says():
-    spec = spec_from_file_location("make_classics", ROOT / "docs" / "make_classics.py")
-    maker = module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    maker = script("make_classics")
     text = maker.PAGE.read_text(encoding="utf-8")
     assert text == maker.page(), "stale: python docs/make_classics.py"
     assert re.findall(r"^- \*\*(\d+\.\d\d) ", text, re.MULTILINE) == list(ITEMS)
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+SEEN = {"1.11", "1.17", "1.18", "1.22", *(number for number in ITEMS if number.startswith(("10.", "14.")))}
+
+
+@pytest.fixture(scope="module")
+def maker():
+    for package in ("kornia", "matplotlib", "skimage", "torchvision", "mlxtend"):
+        pytest.importorskip(package, reason="pictures are drawn with it")
+    return script("make_pictures")
+
+
+def test_every_item_that_can_be_seen_has_its_picture(maker):
+    assert maker.PICTURES.keys().isdisjoint(maker.UNSEEN)
+    assert maker.PICTURES.keys() | maker.UNSEEN.keys() == SEEN
+    sizes = {file.stem: file.stat().st_size for file in maker.FOLDER.iterdir()}
+    assert sizes.keys() == maker.PICTURES.keys(), "python docs/make_pictures.py draws those that are missing"
+    assert max(sizes.values()) < 40_000
+    assert sum(sizes.values()) < 1_500_000
+    shown = re.findall(
+        r"!\[.+\]\(images/classics/(.+)\.png\)", (ROOT / "docs" / "classics.md").read_text(encoding="utf-8")
+    )
+    assert set(shown) == maker.PICTURES.keys()
+    assert len(shown) == len(set(shown))
+
+
+def names_in(function):
+    """All names that a function uses, and those of its script that it calls."""
+    names, codes = set(), [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        called = [function.__globals__.get(name) for name in set(code.co_names) - names]
+        codes += [f.__code__ for f in called if inspect.isfunction(f) and f.__globals__ is function.__globals__]
+        names.update(code.co_names)
+    return names
+
+
+def test_a_picture_is_made_by_what_its_item_names(maker):
+    named = {number: ITEMS[number].use for number in maker.PICTURES if ":" in ITEMS[number].use}
+    assert len(named) > 50
+    apart = {number: use for number, use in named.items() if use.split(":")[1] not in names_in(maker.PICTURES[number])}
+    assert not apart
+
+
+@pytest.mark.parametrize("number", ["1.18", "10.19", "14.08"])
+def test_a_picture_is_what_the_script_draws(maker, number):
+    from PIL import Image
+
+    files = maker.FOLDER / f"{number}.png", io.BytesIO(maker.drawn(number))
+    kept, now = (np.asarray(Image.open(file).convert("RGB"), dtype=float) for file in files)
+    assert kept.shape == now.shape
+    assert abs(kept - now).mean() < 1.5, (
+        f"stale: python docs/make_pictures.py {number}"
+    )  # letters differ by their library
+
+
+# -- the terminal -----------------------------------------------------------------------------------------------------
 
 
 def test_a_chapter_and_an_item_in_the_terminal(capsys):
