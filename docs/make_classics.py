@@ -64,9 +64,7 @@ def line(item: notes.Item, numbers: dict[str, str]) -> str:
     if item.error:
         said.append(f"**In the notes:** {item.error}")
     where = [f"`{place}`" for place in item.found(known)]
-    if item.planned:
-        where = ["To come" + f", around {' and '.join(where)}" * bool(where)]
-    geometry = [notes.GEOMETRIES[item.geometry]] if item.geometry and where and not item.planned else []
+    geometry = [notes.GEOMETRIES[item.geometry]] if item.geometry and where else []
     if where:
         said.append(f"{', '.join([*where, *geometry])}.")
     measured = [numbers[model.name] for model in known if item.number in model.notes and model.name in numbers]

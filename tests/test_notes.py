@@ -32,14 +32,14 @@ def test_all_230_are_there_once_and_in_order():
 def test_an_item_is_found(number):
     item = ITEMS[number]
     learned = [model for model in MODELS if number in model.notes]
-    assert learned or item.use or item.planned or number in REMARKS
+    assert learned or item.use or number in REMARKS
     assert item.geometry in notes.GEOMETRIES
     expected = {"any": {"lorentz", "poincare", "euclidean"}, "attention": {"lorentz", "euclidean"}}
     for model in learned if item.geometry in expected else ():
         assert set(model.geometries) == expected[item.geometry], model.name
 
 
-@pytest.mark.parametrize("number", [number for number, item in ITEMS.items() if item.use and not item.planned])
+@pytest.mark.parametrize("number", [number for number, item in ITEMS.items() if item.use])
 def test_what_is_to_be_used_is_there(number):
     use = ITEMS[number].use
     if use.startswith("horosphere "):  # a command
@@ -58,7 +58,7 @@ def test_what_is_to_be_used_is_there(number):
     assert hasattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize("number", [number for number, item in ITEMS.items() if not item.planned])
+@pytest.mark.parametrize("number", ITEMS)
 def test_it_is_held_by_a_test_that_there_is(number):
     item = ITEMS[number]
     assert item.test or number in REMARKS or any(number in model.notes for model in MODELS) or item.number == "12.02"

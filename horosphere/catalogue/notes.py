@@ -21,7 +21,6 @@ class Item:
     use: str = ""  # "module:name" or a command, besides models of the catalogue that are the item
     test: str = ""
     geometry: str = ""  # of GEOMETRIES; "": geometry has no meaning for it
-    planned: bool = False  # not built yet
 
     def found(self, models: list[Model]) -> list[str]:
         """Where: what to call, and commands that train it."""

@@ -80,7 +80,7 @@ def _chapter(chapter: notes.Chapter) -> None:
 
 
 def _found(item: notes.Item) -> list[str]:
-    where = "to come" if item.planned else ", ".join(item.found(list(catalogue.models().values())))
+    where = ", ".join(item.found(list(catalogue.models().values())))
     return [item.number, item.name, where, notes.GEOMETRIES[item.geometry]]
 
 
