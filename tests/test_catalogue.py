@@ -245,3 +245,20 @@ def test_a_class_that_is_not_there_is_named(install):
     assert "no_such_package.task:Void: the catalogue names it, but it is not there" in refused(
         lambda: catalogue.owners("anything")
     )
+
+
+@pytest.mark.parametrize("task", ["pixels", "objects"])
+def test_sizes_of_dense_networks_are_those_of_their_recipes(task, capsys):
+    entries = [model for model in catalogue.models().values() if model.task == task]
+    assert runner(capsys)("list", "--task", task)[0] == 0
+    for entry in entries:
+        ((_, classes, size), count) = entry.parameters[0]
+        network = Recipe.read(entry.name, ["data=none", f"size={size}"]).task.network_for(classes, size)
+        assert sum(p.numel() for p in network.parameters()) == count, entry.name
+
+
+def test_sizes_stand_in_the_list_of_a_task(capsys):
+    code, out, _ = runner(capsys)("list", "--task", "objects")
+    assert code == 0
+    assert "1,010,376 (1)" in out
+    assert max(map(len, out.splitlines())) <= 120

@@ -45,6 +45,13 @@ def test_importing_the_geometry_takes_torch_and_little_more():
     assert seconds < 0.5  # 0.02 s on an idle machine
 
 
+def test_functions_of_pictures_are_torch_alone_until_one_needs_more():
+    modules = [name for name in MODULES if name.startswith("horosphere.ops")]
+    assert len(modules) >= 8
+    taken = python(f"import json, sys; import {', '.join(modules)}; print(json.dumps(list(sys.modules)))")
+    assert {"kornia", "cv2", "torchvision", "skimage"}.isdisjoint(taken)
+
+
 def test_training_and_measuring_need_no_pictures():
     taken = heavy_after("import horosphere.study.compare, horosphere.tasks.nodes, horosphere.measure, horosphere.plots")
     assert not taken & {"matplotlib", "networkx", "rich"}

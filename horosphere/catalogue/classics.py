@@ -378,6 +378,7 @@ SEEING: tuple[Model, ...] = (
         *("fcn", "pixels", "segmentation:FCN", "FCN"),
         paper="Long et al. 2015; Ghadimi Atigh et al. 2022",
         notes=("10.25",),
+        parameters=(((3, 11, 128), 11_677_771),),
     ),
     _seeing(
         *("tinyssd", "objects", "tinyssd:TinySSD", "TinySSD"),
@@ -393,6 +394,7 @@ SEEING: tuple[Model, ...] = (
         paper="Girshick 2015",
         oracle="torchvision's RoIHeads",
         notes=("10.20",),
+        parameters=(((3, 10, 128), 12_270_839),),
     ),
     _seeing(
         *("faster-rcnn", "objects", "detection:faster_rcnn", "Faster R-CNN"),
@@ -400,6 +402,7 @@ SEEING: tuple[Model, ...] = (
         paper="Ren et al. 2015; Lang et al. 2022",
         oracle="torchvision's FasterRCNN",
         notes=("10.21", "10.22"),
+        parameters=(((3, 10, 128), 12_308_742),),
     ),
 )
 

@@ -38,7 +38,7 @@ class Model:
     oracle: str = ""  # whose numbers it must reproduce in flat space
     asked: str = ""  # how it is asked for, where that is not model=NAME
     notes: tuple[str, ...] = ()  # the items of the notes that it is (`notes.yaml`)
-    parameters: tuple[tuple[tuple[int, ...], int], ...] = ()  # for (channels, classes, pixels)
+    parameters: tuple[tuple[tuple[int, ...], int], ...] = ()  # for (channels, classes, pixels), on a recipe's backbone
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ MODELS = (
         "horosphere.models.segmentation:SemanticFPN",
         "Semantic FPN",
         paper="Kirillov et al. 2019",
+        parameters=(((3, 11, 192), 8_986_119),),
     ),
     Model(
         "mask-rcnn",
@@ -122,6 +123,7 @@ MODELS = (
         "Mask R-CNN",
         paper="He et al. 2017",
         oracle="torchvision's MaskRCNN",
+        parameters=(((3, 1, 320), 25_659_543),),
     ),
     Model(
         "cost-aggregation",

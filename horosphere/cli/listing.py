@@ -60,7 +60,7 @@ def _models(task: str | None, geometry: str | None) -> None:
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
     heads = ["model", "task", "geometries", "flat twin", "paper"]
     if task and any(m.parameters for m in entries):
-        rows, heads = [[*row, _sizes(m)] for row, m in zip(rows, entries, strict=True)], [*heads, "parameters"]
+        rows, heads = [[*row, _sizes(m)] for row, m in zip(rows, entries, strict=True)], [*heads, "parameters (classes)"]
     table(heads, rows)
     named = {"tasks": catalogue.tasks(), "recipes": recipe_names(), "comparisons": catalogue.comparisons()}
     for what, names in {} if task or geometry else named.items():
@@ -70,7 +70,10 @@ def _models(task: str | None, geometry: str | None) -> None:
 
 def _sizes(model: catalogue.Model) -> str:
     """Its parameters, for so many classes: of the first of its sizes."""
-    return f"{model.parameters[0][1]:,} for {model.parameters[0][0][1]} classes" if model.parameters else ""
+    if not model.parameters:
+        return ""
+    (_, classes, _), count = model.parameters[0]
+    return f"{count:,} ({classes})"
 
 
 def _chapter(chapter: notes.Chapter) -> None:
