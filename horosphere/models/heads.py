@@ -18,6 +18,7 @@ REACH = 8.0  # radii of curvature within which fp32 tells hyperplanes apart (`hy
 class LiftedClassifier(Classifier):
     """Of vectors.   (..., in) -> (..., out)
 
+    >>> import torch
     >>> from horosphere.geometry import Lorentz
     >>> LiftedClassifier(8, 3, Lorentz())(torch.randn(5, 8)).shape
     torch.Size([5, 3])
@@ -34,6 +35,7 @@ class LiftedClassifier(Classifier):
 class LiftedConvClassifier(ConvClassifier):
     """Of maps, a place each.   (B, C, H, W) -> (B, K, H, W)
 
+    >>> import torch
     >>> from horosphere.geometry import Lorentz
     >>> LiftedConvClassifier(8, 3, Lorentz(), kernel_size=3)(torch.randn(2, 8, 5, 5)).shape
     torch.Size([2, 3, 5, 5])

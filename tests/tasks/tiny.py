@@ -105,9 +105,9 @@ def write_data(kind, folder):
         return write_npz(folder / "colours.npz", coarse_of_fine=np.array([0, 0, 1, 1]))
     if kind in ON_TOWERS:
         write_clip(folder / "clip", ["a", "photo", "of", "big", "thing", "on", "grey", *COLOURS, *SHAPES])
-    if kind in ("semantic", "open_vocabulary"):
+    if kind in ("semantic", "pixels", "open_vocabulary"):
         return write_semantic(folder / "semantic")
-    if kind in ("instances", "boxes"):
+    if kind in ("instances", "boxes", "objects"):
         return write_instances(folder / "instances", empty=(0, 1, 2, 3, 9))
     if kind == "few_shot":
         return write_npz(folder / "named.npz", coarse_of_fine=np.array([0, 0, 1, 1]), fine_names=np.array(COLOURS))
