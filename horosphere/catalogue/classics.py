@@ -19,6 +19,12 @@ TASKS: tuple[Task, ...] = (
     Task("masked", "horosphere.tasks.masked:Masked", "guess hidden tokens from both sides", "this text"),
     # -- ratings
     Task("ratings", "horosphere.tasks.ratings:RatingsTask", "predict ratings, recommend items", "these ratings"),
+    # -- style
+    Task(
+        "style", "horosphere.tasks.style:Style", "the content of one picture in the style of another", "these pictures"
+    ),
+    # -- tracks
+    Task("tracks", "horosphere.tasks.tracks:Tracks", "follow a box through frames", "these sequences"),
 )
 
 
@@ -395,4 +401,30 @@ SEEING: tuple[Model, ...] = (
     ),
 )
 
-MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *SEEING)
+STYLE: tuple[Model, ...] = (
+    Model(
+        "style",
+        "style",
+        "horosphere.models.style:Picture",
+        "Style transfer",
+        settings="horosphere.models.style:StyleConfig",
+        paper="Gatys et al. 2016",
+        oracle="kornia's total variation; torchvision's VGG-19",
+        notes=("10.27", "10.28", "10.29", "10.30", "10.31"),
+    ),
+)
+
+TRACKS: tuple[Model, ...] = (
+    Model(
+        "siamfc",
+        "tracks",
+        "horosphere.models.siamese:SiamFC",
+        "SiamFC",
+        settings="horosphere.models.siamese:SiamFCConfig",
+        paper="Bertinetto et al. 2016",
+        oracle="normalised cross-correlation, which it must beat",
+        notes=("14.41",),
+    ),
+)
+
+MODELS = (*CONVNETS, *TABLES, *RECURRENT, *WORDS, *TEXTS, *PAIRS, *MASKED, *RATINGS, *SEEING, *STYLE, *TRACKS)

@@ -167,19 +167,19 @@ class LazyPictures:
             raise UserError(f"{self.name(number)}: no readable picture ({one_line(error)}); {INSTEAD}") from error
 
     def _content(self, number: int) -> tuple[str, bytes]:
-        picture = self._picture(number)
+        picture = self.picture(number)
         return f"{picture.size}", picture.tobytes()
 
     def _crop(self, number: int, crop: Crop, draws: Sequence[float], size: int) -> np.ndarray:
         from PIL import Image
 
-        picture = self._picture(number)
+        picture = self.picture(number)
         top, left, height, width = crop(picture.height, picture.width, draws)
         top, left, bottom, right = round(top), round(left), round(top + height), round(left + width)
         part = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
         return np.asarray(part.resize((size, size), Image.Resampling.BICUBIC))
 
-    def _picture(self, number: int) -> Image:
+    def picture(self, number: int) -> Image:
         """In RGB."""
         try:
             picture = self.read(number)
@@ -256,11 +256,20 @@ def pictures_in(files: Sequence[Path]) -> LazyPictures:
 
 def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
     """The same box of a picture in a file at several sizes.   -> (3, size, size) uint8 each"""
+    one = _one_picture(path)
+    return [one.crops(np.zeros(1, np.int64), crop, np.zeros((1, 4)), size)()[0] for size in sizes]
+
+
+def read_whole_picture(path: str | Path) -> Image:
+    """All of a picture in a file, in RGB and of its own size."""
+    return _one_picture(path).picture(0)
+
+
+def _one_picture(path: str | Path) -> LazyPictures:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such picture; check the path")
-    one = pictures_in([path])
-    return [one.crops(np.zeros(1, np.int64), crop, np.zeros((1, 4)), size)()[0] for size in sizes]
+    return pictures_in([path])
 
 
 # -- sets -------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ COVERED = 0.2  # of a digit that the box of one other may cover: three others le
 PLACES, COLOURS = 20, 4  # tried for a digit; the colour farthest from what lies below is taken
 SHRUNK = 3  # times that a photograph is made smaller, at most
 SPEED = 3.0  # pixels a frame that a patch moves along each axis, at most
+TURN = math.radians(6)  # that a disc turns in a frame, at most
+LIGHT = 51.0  # by which it becomes brighter or darker, at most
 
 Kind = Literal["shift", "rotation", "homography"]
 T = TypeVar("T")
@@ -335,17 +337,27 @@ def moving_patch(
     >>> frames.shape, (boxes[:, 2:] - boxes[:, :2]).tolist()[0]
     ((4, 128, 128, 3), [32.0, 32.0])
     """
+    random = np.random.default_rng((seed, int(held_out), number))
+    background, patch, corners = _journey(random, frames, height, width, side, held_out)
+    shown = [_pasted(background, patch, left, top) for left, top in corners]
+    return np.stack(shown), np.concatenate([corners, corners + side], 1)
+
+
+def _journey(
+    random: np.random.Generator, frames: int, height: int, width: int, side: int, held_out: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A part of a photograph, a square of another, and the upper left corners of its path over the first.
+
+    -> (H, W, 3) float64, (side, side, 3) float64, (frames, 2) as (x, y)
+    """
     if side >= min(height, width):
         raise UserError(f"side={side}: the patch cannot move in pictures of {width} x {height}; make it smaller")
-    random = np.random.default_rng((seed, int(held_out), number))
     background = _background(random, height, width, held_out).astype(np.float64)
     patch = _background(random, side, side, held_out).astype(np.float64)
     room = np.array([width - side, height - side], dtype=np.float64)
     start, speed = random.uniform(0, 1, 2) * 2 * room, random.uniform(-SPEED, SPEED, 2)
     path = start + speed * np.arange(frames)[:, None]
-    corners = room - abs(np.mod(path, 2 * room) - room)  # there and back
-    shown = [_pasted(background, patch, left, top) for left, top in corners]
-    return np.stack(shown), np.concatenate([corners, corners + side], 1)
+    return background, patch, room - abs(np.mod(path, 2 * room) - room)  # there and back
 
 
 def _pasted(background: np.ndarray, patch: np.ndarray, left: float, top: float) -> np.ndarray:
@@ -362,3 +374,44 @@ def _pasted(background: np.ndarray, patch: np.ndarray, left: float, top: float) 
 def _shares(pixels: int, cells: int, start: float) -> np.ndarray:
     """How much of pixel i lies in cell j, where cell j covers [start + j, start + j + 1).   -> (pixels, cells)"""
     return (1 - abs(np.arange(pixels)[:, None] - np.arange(cells) - start)).clip(0, 1)
+
+
+def turning_disc(
+    number: int,
+    seed: int = 0,
+    frames: int = 16,
+    height: int = 128,
+    width: int = 128,
+    side: int = 32,
+    held_out: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A disc of one photograph that moves over a part of another, turns, and changes its light.
+
+    -> (T, H, W, 3) uint8, (T, 4) boxes in pixels, as for `moving_patch`, on whose paths it goes. It turns by up to 6
+    degrees a frame. Its contrast goes from 1 to between 1/2 and 1, its brightness up or down by at most a fifth.
+    A pixel at the rim is mixed by its distance from the circle.
+
+    >>> frames, boxes = turning_disc(0, frames=4)
+    >>> frames.shape, (boxes[:, 2:] - boxes[:, :2]).round(6).tolist()[0]
+    ((4, 128, 128, 3), [32.0, 32.0])
+    """
+    from scipy.ndimage import map_coordinates
+
+    random = np.random.default_rng((seed, int(held_out), number, side))
+    background, patch, corners = _journey(random, frames, height, width, side, held_out)
+    turn, contrast, light = random.uniform(-TURN, TURN), random.uniform(0.5, 1), random.uniform(-LIGHT, LIGHT)
+    shown = np.repeat(background[None].round().astype(np.uint8), frames, 0)
+    x, y = (place[..., 0] + 0.5 for place in _places(side + 2, side + 2))
+    for time, (left, top) in enumerate(corners):
+        right, down = int(left), int(top)
+        place = slice(down, down + side + 2), slice(right, right + side + 2)  # all of the disc and of its rim
+        below = background[place]
+        u, v = (t[: below.shape[0], : below.shape[1]] for t in (x + right - left - side / 2, y + down - top - side / 2))
+        c, s = math.cos(turn * time), math.sin(turn * time)
+        at = np.stack([c * v - s * u, c * u + s * v]) + side / 2 - 0.5
+        look = np.stack([map_coordinates(patch[..., i], at, order=1, mode="nearest") for i in range(3)], -1)
+        share = time / max(1, frames - 1)
+        look = patch.mean() + (1 - share * (1 - contrast)) * (look - patch.mean()) + share * light
+        cover = (side / 2 + 0.5 - np.hypot(u, v)).clip(0, 1)[..., None]
+        shown[time][place] = ((1 - cover) * below + cover * look).round().clip(0, 255)
+    return shown, np.concatenate([corners, corners + side], 1)

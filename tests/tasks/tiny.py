@@ -51,6 +51,8 @@ RATINGS = ("batch=8", "dim=3", *SHORT)
 WORDS = ("batch=8", "dim=4", "window=2", "least=2", *SHORT)
 PAIRS = ("batch=8", "width=6", "dropout=0", "sample_every=2", *SHORT)
 LABELLED = ("batch=8", "least=1", "width=6", "filters=4", "dropout=0", *SHORT)
+STYLE = ("size=40", "backbone=torchvision:mobilenet_v3_small", *SHORT)
+TRACKS = ("batch=8", "template=20", "search=36", "width=4", "reach=3", *SHORT)
 COLOURS, SHAPES = ["red", "green", "blue", "yellow"], ["ground", "square", "circle"]
 TREE = "".join(f"n{i}\tn{(i - 1) // 2}\n" for i in range(1, 31))
 
@@ -77,6 +79,8 @@ TINY = {
     "pairs": ("seq2seq-attention", (*PAIRS, "hidden=8")),
     "transformed": ("seq2seq", (*PAIRS, "model=transformer", "heads=1", "inner=8", "layers=1")),
     "texts": ("textcnn", LABELLED),
+    "style": ("style", STYLE),
+    "tracks": ("siamfc", TRACKS),
 }
 ON_TOWERS = {"open_vocabulary", "few_shot", "image_text"}  # a CLIP lies beside the data
 KINDS = tuple(TINY)
@@ -117,6 +121,11 @@ def write_data(kind, folder):
         return write_pairs(folder / "pairs.tsv")
     if kind == "texts":
         return write_labelled(folder / "texts.tsv")
+    if kind == "style":
+        write_noise(folder / "style.png", seed=1)
+        return write_noise(folder / "content.png")
+    if kind == "tracks":
+        return write_sequences(folder / "sequences")
     return write_tree(folder / "tree.tsv")
 
 
@@ -139,6 +148,30 @@ def write_labelled(path, count=60):
     ]
     Path(path).write_text("".join(f"{label}\t{text}\n" for label, text in rows), encoding="utf-8")
     return str(path)
+
+
+def write_noise(path, seed=0, width=40, height=32):
+    """A picture of coarse noise."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+    Image.fromarray(coarse).resize((width, height)).save(path)
+    return str(path)
+
+
+def write_sequences(folder, count=4, frames=6, separator=","):
+    """A red square that moves to the right over noise, in the layout of OTB: boxes are counted from 1."""
+    for number in range(count):
+        place = Path(folder) / f"s{number}"
+        (place / "img").mkdir(parents=True)
+        noise = np.random.default_rng(number).integers(0, 200, (48, 64, 3), dtype=np.uint8)
+        lines = []
+        for frame in range(frames):
+            left, top = 6 + 2 * frame + number, 8 + number
+            shown = noise.copy()
+            shown[top : top + 20, left : left + 20] = (250, 40, 40)
+            Image.fromarray(shown).save(place / "img" / f"{frame + 1:04d}.png")
+            lines.append(separator.join(map(str, (left + 1, top + 1, 20, 20))))
+        (place / "groundtruth_rect.txt").write_text("\n".join(lines) + "\n")
+    return str(folder)
 
 
 def write_numbers(path, rows=60):
@@ -178,6 +211,8 @@ def tiny(kind, data, *more, name=None):
     recipe, settings = TINY[kind]
     if kind in ON_TOWERS:
         settings = (f"towers={Path(data).parent / 'clip'}", *settings)
+    if kind == "style":
+        settings = (f"style={Path(data).parent / 'style.png'}", *settings)
     return Recipe.read(name or recipe, [f"data={data}", *settings, *more])
 
 
