@@ -223,7 +223,7 @@ class Quantise:
     """
 
     gives: ClassVar[Gives] = "light"
-    levels: Levels = 8
+    levels: Levels = 8  # of each channel
 
     def __call__(self, x: Tensor) -> Tensor:
         return (x * (self.levels - 1)).round() / (self.levels - 1)

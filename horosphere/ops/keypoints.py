@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.errors import UserError, choices
 from horosphere.extras import require
 from horosphere.ops.checks import need_pictures
 from horosphere.ops.features import noble
+from horosphere.ops.hough import peaks
 
 RESPONSES = ("harris", "gftt", "noble")
 FAINT = 0.01  # of the strongest corner's answer: less is none
@@ -54,16 +54,12 @@ def corners(x: Tensor, method: str = "harris", count: int = 200, apart: int = 5)
     require("kornia")
     from kornia.feature import gftt_response, harris_response
 
-    responses: dict[str, Callable[[Tensor], Tensor]] = {
-        "harris": harris_response,
-        "gftt": gftt_response,
-        "noble": noble,
-    }
-    answer = responses[method](x)[0, 0]
-    highest = F.max_pool2d(answer[None], 2 * apart + 1, stride=1, padding=apart)[0]
-    y, x_of = ((answer == highest) & (answer > FAINT * answer.max()) & (answer > 0)).nonzero(as_tuple=True)
-    strongest = answer[y, x_of].argsort(descending=True, stable=True)[:count]
-    return torch.stack([x_of, y], 1)[strongest].to(x)
+    known: dict[str, Callable[[Tensor], Tensor]] = {"harris": harris_response, "gftt": gftt_response, "noble": noble}
+    answer = known[method](x)[0]
+    strongest = float(answer.max())
+    if strongest <= 0:
+        return x.new_zeros(0, 2)
+    return peaks(answer, FAINT * strongest, apart)[:count, [2, 1]].to(x)
 
 
 def sift(x: Tensor, count: int = 1000) -> Features:

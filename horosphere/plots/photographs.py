@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +175,9 @@ def draw_matches(
         chosen = np.flatnonzero(which)
         chosen = chosen[np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_LINES)).round().astype(int)]
         for (x, y), (u, v) in zip(here[chosen], there[chosen], strict=True):
-            axes.plot([x, u + start], [y, v], **_stroke(both, width, colour), marker="o", markersize=2)
+            axes.plot([x, u + start], [y, v], **_stroke(both, width, colour))
+        for places in (here[chosen], there[chosen] + (start, 0)):
+            _dots(axes, places, both, 0.5, colour)
     return _pixels(figure)
 
 
@@ -267,13 +268,14 @@ def _stroke(photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> 
 
     points = times * max(1.0, max(photograph.shape[:2]) / 400) * 72 / DPI * 2
     rim = Stroke(linewidth=points + 1.2, foreground=RIM, alpha=0.6)
-    return {"color": colour, "linewidth": points, "path_effects": [rim, Normal()]}
+    # a place may lie between pixels: matplotlib would move it to the nearest
+    return {"color": colour, "linewidth": points, "path_effects": [rim, Normal()], "snap": False}
 
 
-def _dots(axes: Axes, points: Iterable[Sequence[float]] | np.ndarray, photograph: np.ndarray) -> None:
-    x, y = np.asarray(points).reshape(-1, 2).T
-    side = 3.2 * max(1.0, max(photograph.shape[:2]) / 400)
-    axes.plot(x, y, "o", markersize=side, color=FOUND, markeredgecolor=RIM, markeredgewidth=0.5)
+def _dots(axes: Axes, points: np.ndarray, photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> None:
+    """By `scatter`: markers of lines lie on whole pixels."""
+    across = 3.2 * times * max(1.0, max(photograph.shape[:2]) / 400)
+    axes.scatter(*points.reshape(-1, 2).T, s=across**2, color=colour, edgecolors=RIM, linewidths=0.5, zorder=3)
 
 
 def _box(axes: Axes, box: np.ndarray, **how: Any) -> None:

@@ -61,15 +61,15 @@ def run(args: argparse.Namespace) -> None:
     kind = getattr(darkroom, KINDS[args.kind])
     values = photograph.said(args, f"{ROOM}:{KINDS[args.kind]}", f"{__name__}:Filter")
     own, general = assign((kind, Filter), values, f"filter {args.kind}")
-    filter: darkroom.Filter = make(kind, own)
+    chosen: darkroom.Filter = make(kind, own)
     args.what = args.kind
     photograph.choose_out(args, args.photo)
     seen = photograph.look(args.photo, make(Filter, general).longest)
     light = seen.light
     if args.kind in IN_COLOURS:
         photograph.need_colours(args.photo, light, args.kind)
-    made = filter(light)
-    photograph.show(args, [*seen.rows, *_numbers(filter.gives, light, made)], developed(made[0], filter.gives))
+    made = chosen(light)
+    photograph.show(args, [*seen.rows, *_numbers(chosen.gives, light, made)], developed(made[0], chosen.gives))
 
 
 def _numbers(gives: str, before: "Tensor", after: "Tensor") -> photograph.Rows:
