@@ -21,6 +21,7 @@ RESPONSES = ("harris", "gftt", "noble")
 FAINT = 0.01  # of the strongest corner's answer: less is none
 # A disc of radius r answers at σ = r/√2. kornia looks at 6σ around it, σ of the finer of two Gaussians, 2^(1/3) apart.
 RADIUS = math.sqrt(2) * 2 ** (1 / 6) / 6
+CONTRAST = 1e-3  # brightness between two Gaussians: less is the noise of a flat place
 MOST_DRAWS = 10  # rounds of RANSAC, of some thousand draws each
 FEWEST = 3  # pairs: an affine map has six unknowns
 
@@ -76,7 +77,7 @@ def sift(x: Tensor, count: int = 1000) -> Features:
     with torch.no_grad():
         frames, strength, descriptors = SIFTFeatureScaleSpace(count)(x)
     order = strength[0].argsort(descending=True, stable=True)
-    order = order[strength[0, order] > 0]  # kornia fills up with what is none
+    order = order[strength[0, order] > CONTRAST]  # kornia fills up with what is none
     frames = frames[:, order]
     turns = -torch.deg2rad(get_laf_orientation(frames)[0, :, 0])  # kornia's go counter-clockwise on screen
     radii = RADIUS * get_laf_scale(frames)[0, :, 0, 0]

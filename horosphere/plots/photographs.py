@@ -15,6 +15,7 @@ import numpy as np
 from horosphere.errors import UserError
 from horosphere.extras import require
 from horosphere.files import require_new_file, write_whole
+from horosphere.foreign import open_picture
 from horosphere.plots.style import INK, MUTED, PAPER, render, style
 
 if TYPE_CHECKING:
@@ -257,9 +258,7 @@ def _over(photograph: np.ndarray) -> tuple[Figure, Axes]:
 
 
 def _pixels(figure: Figure) -> np.ndarray:
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(render(figure, dpi=DPI))).convert("RGB"))
+    return np.asarray(open_picture(render(figure, dpi=DPI)).convert("RGB"))
 
 
 def _stroke(photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> dict[str, Any]:
@@ -273,9 +272,13 @@ def _stroke(photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> 
 
 
 def _dots(axes: Axes, points: np.ndarray, photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> None:
-    """By `scatter`: markers of lines lie on whole pixels."""
-    across = 3.2 * times * max(1.0, max(photograph.shape[:2]) / 400)
-    axes.scatter(*points.reshape(-1, 2).T, s=across**2, color=colour, edgecolors=RIM, linewidths=0.5, zorder=3)
+    """Circles of their own: markers of matplotlib lie on whole pixels."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Circle
+
+    radius = 2.2 * times * max(1.0, max(photograph.shape[:2]) / 400)
+    dots = [Circle((x, y), radius) for x, y in points.reshape(-1, 2)]
+    axes.add_collection(PatchCollection(dots, facecolor=colour, edgecolor=RIM, linewidth=0.5, zorder=3))
 
 
 def _box(axes: Axes, box: np.ndarray, **how: Any) -> None:

@@ -8,6 +8,7 @@ from horosphere.cli.image import photograph
 from horosphere.errors import UserError, one_line
 
 COLUMNS = ("X", "Y", "Z", "x", "y")
+NOTHING = 1e-9  # of the largest number of a matrix: rounding leaves about so much
 
 
 def add(commands: Any) -> None:
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> None:
     worst = torch.linalg.vector_norm(project(camera, world) - image, dim=-1)[0]
     behind = int(((world @ camera[0, 2, :3] + camera[0, 2, 3]) <= 0).sum())
     for name, matrix in (("P", camera[0]), ("K", intrinsics[0]), ("R", rotation[0])):
-        cells = [[f"{value: .6g}" for value in row] for row in matrix.tolist()]
+        nothing = NOTHING * float(matrix.abs().max())
+        cells = [[f"{value if abs(value) > nothing else 0: .6g}" for value in row] for row in matrix.tolist()]
         table([], [[name if i == 0 else "", *row] for i, row in enumerate(cells)])
     rows = [
         ["centre", ", ".join(f"{value:.6g}" for value in centre[0].tolist()) + ", in units of the world"],
