@@ -12,7 +12,7 @@ from horosphere.errors import UserError
 # Votes worked on at a time: a few times 8 bytes of memory each. On the CPU they stay in the cache.
 CELLS = {"cpu": 1 << 18, "cuda": 1 << 26}
 WEAK = 0.3  # of the strongest: what has less is none
-PARTLY = 0.35  # of a circle; chosen on scikit-image's coins, where the last coin has 0.41 and the next, false one 0.33
+PARTLY = 0.35  # of a circle; chosen on scikit-image's coins: the last coin has 0.41, false circles have less than this
 SCATTER = 0.05  # of a radius that votes lie beside their centre, along each axis
 ALIKE = 0.5  # radii that two circles are apart, in centre and radius together, to be two
 
