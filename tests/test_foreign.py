@@ -50,6 +50,7 @@ def reason(read, *args, **how):
         foreign.read_json,
         foreign.read_yaml,
         foreign.read_npz,
+        foreign.read_npy,
         foreign.read_tensors,
         foreign.read_index,
         foreign.open_picture,
@@ -236,6 +237,8 @@ def packed(path, *members, how=zipfile.ZIP_DEFLATED):
 )
 def test_arrays_that_claim_what_is_not_there(tmp_path, content, told):
     assert told in reason(foreign.read_npz, packed(tmp_path / "a.npz", ("a", content)))
+    (tmp_path / "a.npy").write_bytes(content)
+    assert told.replace("a.npy", "the array") in reason(foreign.read_npy, tmp_path / "a.npy")
 
 
 def test_archives_that_are_none(put, tmp_path):

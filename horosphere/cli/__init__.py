@@ -17,7 +17,8 @@ from horosphere.memory import within_memory
 # the file of each verb, in the order of the help
 VERBS = (
     *("train", "embed", "adapt", "compare", "measure", "evaluate"),
-    *("predict", "neighbors", "export", "generate", "serve", "explain", "superposition", "listing", "demo"),
+    *("predict", "neighbors", "export", "generate", "serve", "explain", "image"),
+    *("superposition", "listing", "demo"),
 )
 STARTED = time.time()
 BROKEN_PIPE = 141  # as a shell has it for a program that SIGPIPE ended

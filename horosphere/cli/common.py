@@ -18,6 +18,13 @@ JOBS = 2  # trainings at once on one machine
 
 
 class Parser(argparse.ArgumentParser):
+    later: Callable[[], str] | None = None  # what its help ends with, where every other command need not wait for it
+
+    def format_help(self) -> str:
+        if self.later is not None:
+            self.epilog = self.later()
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """One line, like every other mistake, instead of the whole usage. A command's `hint`: what a word may be."""
         if message.startswith("the following arguments are required") and (hint := self.get_default("hint")):

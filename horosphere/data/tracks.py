@@ -108,29 +108,44 @@ def _folders(root: Path) -> list[Track]:
 def read_track(folder: str | Path) -> Track:
     """The sequence in a folder. Its first frame is read, so that boxes beyond the picture are named now."""
     folder = Path(folder)
-    inside = folder / PICTURES if (folder / PICTURES).is_dir() else folder
-    files = sorted(path for path in inside.iterdir() if path.suffix.lower() in EXTENSIONS and path.name[0] != ".")
-    if not files:
-        raise UserError(f"{inside}: no frames in it; put pictures there ({' '.join(EXTENSIONS)}), ordered by name")
+    files = frame_files(folder)
     truth = sorted(folder.glob(TRUTH))
     if len(truth) != 1:
         what = f"more than one: {truth[0].name}, {truth[1].name}; keep one" if truth else "none; a line for each frame"
         raise UserError(f"{folder}: its boxes stand in one file {TRUTH}, and there is {what}")
     boxes = _boxes(truth[0])
     if len(boxes) != len(files):
-        raise UserError(f"{truth[0]}: {len(boxes)} boxes for {len(files)} frames in {inside}; give each frame one")
+        counts = f"{len(boxes)} boxes for {len(files)} frames in {files[0].parent}"
+        raise UserError(f"{truth[0]}: {counts}; give each frame one")
     width, height = read_whole_picture(files[0]).size
     for line, box in enumerate(boxes, 1):
         require_inside(box, height, width, f"{truth[0]} line {line}")
     return Track(folder.name, boxes, partial(_read, files, (height, width)))
 
 
-def _read(files: Sequence[Path], shape: tuple[int, int], number: int) -> np.ndarray:
-    frame = np.array(read_whole_picture(files[number]))
-    if frame.shape[:2] != shape:
+def frame_files(folder: str | Path) -> list[Path]:
+    """The pictures of a sequence, ordered by name: those in the folder, or in its img/ where it has one."""
+    folder = Path(folder)
+    inside = folder / PICTURES if (folder / PICTURES).is_dir() else folder
+    if not inside.is_dir():
+        raise UserError(f"{folder}: no such folder of frames; check the path")
+    files = sorted(path for path in inside.iterdir() if path.suffix.lower() in EXTENSIONS and path.name[0] != ".")
+    if not files:
+        raise UserError(f"{inside}: no frames in it; put pictures there ({' '.join(EXTENSIONS)}), ordered by name")
+    return files
+
+
+def read_frame(file: Path, shape: tuple[int, int] | None = None) -> np.ndarray:
+    """A frame, which has this height and width.   -> (H, W, 3) uint8"""
+    frame = np.array(read_whole_picture(file))
+    if shape is not None and frame.shape[:2] != shape:
         sizes = f"{frame.shape[1]} x {frame.shape[0]} pixels, and the first frame has {shape[1]} x {shape[0]}"
-        raise UserError(f"{files[number]}: {sizes}; make all frames of a sequence alike")
+        raise UserError(f"{file}: {sizes}; make all frames of a sequence alike")
     return frame
+
+
+def _read(files: Sequence[Path], shape: tuple[int, int], number: int) -> np.ndarray:
+    return read_frame(files[number], shape)
 
 
 def _boxes(file: Path) -> np.ndarray:

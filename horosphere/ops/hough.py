@@ -11,6 +11,10 @@ from horosphere.errors import UserError
 
 # Votes worked on at a time: a few times 8 bytes of memory each. On the CPU they stay in the cache.
 CELLS = {"cpu": 1 << 18, "cuda": 1 << 26}
+WEAK = 0.3  # of the strongest: what has less is none
+PARTLY = 0.35  # of a circle; chosen on scikit-image's coins: the last coin has 0.41, false circles have less than this
+SCATTER = 0.05  # of a radius that votes lie beside their centre, along each axis
+ALIKE = 0.5  # radii that two circles are apart, in centre and radius together, to be two
 
 
 def hough_lines(edges: Tensor, angles: int = 180) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,6 +141,74 @@ def peaks(votes: Tensor, threshold: float, reach: int = 1) -> Tensor:
     by_votes = height[tuple(found.T)].argsort(descending=True, stable=True)
     found = found[by_votes]
     return found[found[:, 0].argsort(stable=True)]
+
+
+# -- the strongest ----------------------------------------------------------------------------------------------------
+
+
+def strongest_lines(edges: Tensor, count: int = 10, angles: int = 180, reach: int = 10) -> Tensor:
+    """The lines of one picture with the most votes.   (1, 1, H, W) -> (N, 3) as (ρ, θ, votes), the most first
+
+    Lines are as `hough_lines` has them. Within `reach` cells of a line, along ρ and θ, only the strongest counts; also
+    across θ = ±π/2, where (ρ, θ) and (-ρ, θ + π) are one line. Lines with less than `WEAK` of the most votes are none.
+
+    >>> edges = torch.zeros(1, 1, 40, 30)
+    >>> edges[..., 12, :] = 1  # y = 12 is x cos(-90°) + y sin(-90°) = -12, and nearly so at 89°
+    >>> strongest_lines(edges)[:, [0, 2]].tolist()
+    [[-12.0, 30.0]]
+    """
+    _need_one(edges)
+    votes, rho, theta = hough_lines(edges, angles)
+    around = min(reach, angles)
+    turned = votes.flip(1)  # by half a turn
+    wide = torch.cat([turned[..., angles - around :], votes, turned[..., :around]], -1)
+    found = peaks(wide, threshold=max(1.0, WEAK * float(votes.max())), reach=reach)[:, 1:]
+    found = found[(found[:, 1] >= around) & (found[:, 1] < around + angles)][:count]
+    i, j = found[:, 0], found[:, 1] - around
+    return torch.stack([rho[i], theta[j], votes[0, i, j].double()], 1)
+
+
+def strongest_circles(edges: Tensor, direction: Tensor, radii: Sequence[int], count: int = 10) -> Tensor:
+    """The most complete circles of one picture.   (1, 1, H, W) twice -> (N, 4) as (x, y, radius, share)
+
+    The share is the votes near a circle's centre, weighed less the farther they are, divided by 2πr. It is at most 1
+    for the edge of a disc and 2 for a stroke, which has two edges. What is near grows with the radius: an error of the
+    direction scatters votes by so much. Of circles that are much alike, in centre and radius, the most complete one
+    counts. Shares below `PARTLY`, or below `WEAK` of the largest, are none.
+
+    >>> turn = torch.arange(0, 2 * math.pi, 0.05)
+    >>> x, y = (30 + 12 * turn.cos()).round().long(), (25 + 12 * turn.sin()).round().long()
+    >>> edges, direction = torch.zeros(1, 1, 50, 60), torch.zeros(1, 1, 50, 60)
+    >>> edges[0, 0, y, x], direction[0, 0, y, x] = 1.0, turn
+    >>> strongest_circles(edges, direction, radii=range(10, 15))[:, :3].tolist()
+    [[30.0, 25.0, 12.0]]
+    """
+    _need_one(edges)
+    votes = hough_circles(edges, direction, radii)
+    shares = torch.empty(votes.shape, device=votes.device)
+    for k, radius in enumerate(radii):
+        side = 2 * round(SCATTER * radius) + 3
+        near = votes[:, k, None].float()
+        for _ in range(2):  # twice: a pyramid of weights, whose peak is the centre's, and not a plateau
+            near = F.avg_pool2d(near, side, stride=1, padding=side // 2)
+        shares[:, k] = near[:, 0] * side**2 / (2 * math.pi * radius)
+    _, k, y, x = peaks(shares, threshold=max(PARTLY, WEAK * float(shares.max()))).T
+    share = shares[0, k, y, x]
+    found = torch.stack([x, y, torch.as_tensor(radii, device=k.device)[k]], 1).double()
+    kept: list[int] = []
+    for i in share.argsort(descending=True, stable=True).tolist():
+        apart = torch.linalg.vector_norm(found[kept] - found[i], dim=1)
+        if bool((apart > ALIKE * torch.maximum(found[kept, 2], found[i, 2])).all()):
+            kept.append(i)
+        if len(kept) == count:
+            break
+    return torch.cat([found[kept], share[kept, None].double()], 1)
+
+
+def _need_one(edges: Tensor) -> None:
+    _need_edges(edges)
+    if len(edges) != 1:
+        raise UserError(f"edges of {len(edges)} pictures: give one, (1, 1, H, W)")
 
 
 def _need_edges(edges: Tensor) -> None:

@@ -25,7 +25,7 @@ from tests.cli.graph_commands import SHORT, everything
 pytestmark = pytest.mark.usefixtures("_beside_a_tree")
 
 COMMANDS = ["train", "embed", "compare", "measure", "eval", "predict", "neighbors", "export", "generate", "serve"]
-COMMANDS += ["explain", "superposition", "list", "demo"]
+COMMANDS += ["explain", "image", "superposition", "list", "demo"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

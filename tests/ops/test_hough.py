@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from horosphere.data import scenes
 from horosphere.errors import UserError
 from horosphere.ops import hough
-from horosphere.ops.hough import hough_circles, hough_lines, peaks
+from horosphere.ops.hough import hough_circles, hough_lines, peaks, strongest_circles, strongest_lines
 
 
 def some_edges(*shape, share=0.05, seed=0):
@@ -225,3 +226,55 @@ def test_mistakes_are_one_line(call, said):
         call()
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+# -- the strongest ----------------------------------------------------------------------------------------------------
+
+
+def seen(pixels):
+    pytest.importorskip("kornia", reason="edges are kornia's")
+    from horosphere.ops.edges import canny
+
+    return canny(torch.from_numpy(pixels[..., 0])[None, None].float() / 255)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_lines_are_found_where_they_were_drawn(number):
+    picture, truth = scenes.drawn_lines(number)
+    found = strongest_lines(seen(picture)[0]).numpy()
+    assert len(found) == len(truth)
+    for rho, theta in truth:
+        apart = abs(found[:, 1] - theta)
+        wrapped = apart > math.pi / 2  # the same line, half a turn on
+        angle = np.where(wrapped, math.pi - apart, apart)
+        distance = abs(np.where(wrapped, -found[:, 0], found[:, 0]) - rho)
+        assert ((np.degrees(angle) < 1.5) & (distance < 2.5)).sum() == 1  # a stroke's edges lie a pixel beside it
+
+
+def test_a_line_across_the_end_of_angles_is_one_line():
+    edges = torch.zeros(1, 1, 100, 160)
+    edges[..., 40, :] = 1
+    assert strongest_lines(edges)[:, :2].tolist() == [[-40, -math.pi / 2]]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_circles_are_found_where_they_were_drawn(number):
+    picture, truth = scenes.drawn_circles(number)
+    found = strongest_circles(*seen(picture), range(5, 60)).numpy()
+    assert len(found) == len(truth)
+    for circle in truth:
+        assert (abs(found[:, :3] - circle).max(1) < 2).sum() == 1
+
+
+def test_all_coins_are_found():
+    pytest.importorskip("skimage", reason="the photograph is scikit-image's")
+    from horosphere.data.photographs import read_photograph
+
+    assert len(strongest_circles(*seen(read_photograph("builtin:coins")), range(15, 36), count=40)) == 24
+
+
+def test_the_strongest_of_nothing():
+    nothing = torch.zeros(1, 1, 30, 30)
+    assert len(strongest_lines(nothing)) == len(strongest_circles(nothing, nothing, range(5, 9))) == 0
+    with pytest.raises(UserError, match="edges of 2 pictures"):
+        strongest_lines(torch.zeros(2, 1, 30, 30))
