@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from horosphere.errors import UserError
+from horosphere.errors import UserError, one_line
 from horosphere.extras import require
 from horosphere.files import require_new_file, write_whole
 from horosphere.foreign import open_picture
-from horosphere.plots.style import INK, MUTED, PAPER, render, style
+from horosphere.plots.style import BRANCHES, INK, MUTED, PAPER, render, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ DPI = 100  # of the canvas: a figure's sides are inches
 GAP, LEGEND = 8, 120  # pixels between two pictures, and of the strip with a legend
 STRAY = 0.005  # of the values are beyond white and black: a few sparks would leave the rest grey
 UNKNOWN = 0.6  # the grey of pixels without a flow
+ROW, LONGEST = 18, 14  # pixels of a line of a legend, letters of a name
 MOST_LINES = 120  # that are drawn between two pictures, of each kind: more hide each other
 
 
@@ -139,11 +141,40 @@ def draw_points(
     return _pixels(figure)
 
 
-def draw_boxes(photograph: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Boxes left, top, right, bottom, where pixel i covers [i, i + 1).   (N, 4)"""
+def draw_boxes(photograph: np.ndarray, boxes: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
+    """Boxes left, top, right, bottom, where pixel i covers [i, i + 1), and their names, if they have some.   (N, 4)"""
     figure, axes = _over(photograph)
     for box in boxes:
         _box(axes, box, **_stroke(photograph, 0.7))
+    label: dict[str, Any] = {"color": RIM, "fontsize": 7 * _size(photograph), "parse_math": False, "clip_on": True}
+    label["bbox"] = {"facecolor": FOUND, "edgecolor": "none", "pad": 1.5}
+    for (left, top, _, bottom), name in zip(boxes, names, strict=False):
+        above = top > 14 * _size(photograph)  # there is room for a name
+        y, side = (top, "bottom") if above else (bottom, "top")
+        axes.text(left - 0.5, y - 0.5, one_line(name, LONGEST), va=side, **label)
+    return _pixels(figure)
+
+
+def draw_classes(photograph: np.ndarray, classes: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """A colour for every class, half over the photograph, and a legend of those that are there.   (H, W)"""
+    from matplotlib.patches import Rectangle
+
+    height, width = photograph.shape[:2]
+    there = np.unique(classes)
+    there = there[np.argsort([-(classes == number).sum() for number in there])]
+    colours = {number: BRANCHES[place % len(BRANCHES)] for place, number in enumerate(there)}
+    figure = _canvas(width + LEGEND, height)
+    axes = _part(figure, 0, 0, width, height)
+    veil = np.zeros((*classes.shape, 3))
+    for number, colour in colours.items():
+        veil[classes == number] = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    axes.imshow((photograph / 255 + veil) / 2, **PLAIN)
+    legend = _part(figure, width, 0, LEGEND, height)
+    legend.set(xlim=(0, LEGEND), ylim=(height, 0))
+    for row, number in enumerate(there[: max(1, height // ROW)]):
+        legend.add_patch(Rectangle((8, ROW * row + 5), 10, 10, facecolor=colours[number]))
+        told = one_line(names[number], LONGEST)
+        legend.text(24, ROW * row + 10, told, color=INK, fontsize=8, va="center", parse_math=False)
     return _pixels(figure)
 
 
@@ -261,11 +292,16 @@ def _pixels(figure: Figure) -> np.ndarray:
     return np.asarray(open_picture(render(figure, dpi=DPI)).convert("RGB"))
 
 
+def _size(photograph: np.ndarray) -> float:
+    """How much larger than on a small picture things are drawn."""
+    return max(1.0, max(photograph.shape[:2]) / 400)
+
+
 def _stroke(photograph: np.ndarray, times: float = 1.0, colour: str = FOUND) -> dict[str, Any]:
     """A line that is seen on light and on dark, wider on larger pictures."""
     from matplotlib.patheffects import Normal, Stroke
 
-    points = times * max(1.0, max(photograph.shape[:2]) / 400) * 72 / DPI * 2
+    points = times * _size(photograph) * 72 / DPI * 2
     rim = Stroke(linewidth=points + 1.2, foreground=RIM, alpha=0.6)
     # a place may lie between pixels: matplotlib would move it to the nearest
     return {"color": colour, "linewidth": points, "path_effects": [rim, Normal()], "snap": False}
@@ -276,7 +312,7 @@ def _dots(axes: Axes, points: np.ndarray, photograph: np.ndarray, times: float =
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle
 
-    radius = 2.2 * times * max(1.0, max(photograph.shape[:2]) / 400)
+    radius = 2.2 * times * _size(photograph)
     dots = [Circle((x, y), radius) for x, y in points.reshape(-1, 2)]
     axes.add_collection(PatchCollection(dots, facecolor=colour, edgecolor=RIM, linewidth=0.5, zorder=3))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -44,6 +44,14 @@ SURE = 0.5  # score of an object that people are told of
 SMALLEST = 64  # pixels a side that TinySSD needs: its maps are 8 to 64 times coarser
 
 
+class Found(NamedTuple):
+    """One object in a picture."""
+
+    name: str  # of its class
+    box: tuple[float, ...]  # left, top, right, bottom in pixels
+    score: float  # from 0 to 1
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedObjects:
     """A network on the CPU and in eval mode, and what it was trained for."""
@@ -56,15 +64,19 @@ class TrainedObjects:
         """boxes (D, 4), scores (D,), labels (D,), and of mask-rcnn masks (D, 1, H, W).   (3, H, W) from 0 to 1"""
         return find(self.network, picture, self.size)
 
+    def likely(self, picture: np.ndarray) -> list[Found]:
+        """The objects that are more likely there than not, the surest first.   (H, W, 3) uint8"""
+        found = self.find(torch.from_numpy(picture).permute(2, 0, 1) / 255)
+        each = zip(found["labels"].tolist(), found["boxes"].tolist(), found["scores"].tolist(), strict=True)
+        sure = [Found(self.classes[label - 1], tuple(box), score) for label, box, score in each if score >= SURE]
+        return sorted(sure, key=lambda found: -found.score)
+
     def answer(self, inputs: list[str], k: int) -> Answers:
-        """The objects in pictures in files that are more likely there than not, and their boxes."""
+        """The likely objects in pictures in files, and their boxes."""
         best: list[list[Said]] = []
         for file in inputs:
-            found = self.find(torch.from_numpy(read_photograph(file)).permute(2, 0, 1) / 255)
-            boxes = [",".join(f"{side:.0f}" for side in box) for box in found["boxes"].tolist()]
-            names = [self.classes[label - 1] for label in found["labels"].tolist()]
-            told = [f"{name} at {box}" for name, box in zip(names, boxes, strict=True)]
-            best.append([said for said in zip(told, found["scores"].tolist(), strict=True) if said[1] >= SURE][:k])
+            likely = self.likely(read_photograph(file))[:k]
+            best.append([(f"{f.name} at {','.join(f'{side:.0f}' for side in f.box)}", f.score) for f in likely])
         return Answers("object at left,top,right,bottom", "score", inputs, best)
 
 

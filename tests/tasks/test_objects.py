@@ -15,7 +15,7 @@ from tests.cli.command_line import runner
 from tests.data.shapes import write_instances, write_semantic
 from tests.tasks.test_every_task import live
 from tests.tasks.test_masks import NothingNew
-from tests.tasks.tiny import SHORT, run_tiny, tiny
+from tests.tasks.tiny import SHORT, run_tiny, tiny, write_data
 
 pytest.importorskip("torchvision", reason="the models are torchvision's")
 pytest.importorskip("torchmetrics", reason="the scores are torchmetrics'")
@@ -171,6 +171,32 @@ def test_a_detector_tells_what_is_in_a_picture(data, learned, tmp_path, capsys):
     assert len(err.splitlines()) == 1
 
 
+def test_what_a_detector_finds_is_drawn_over_the_photograph(data, learned, tmp_path, capsys):
+    run, pictures = runner(capsys), open_instances(data).train
+    counts = [len(pictures.read(number)[1].labels) for number in range(len(pictures))]
+    file, out = pictures.files[counts.index(2)], tmp_path / "found.png"
+    code, told, _ = run("image", "find", file, "--model", learned[0], "--out", out)
+    assert code == 0
+    assert told.splitlines()[0].split() == ["object", "left", "top", "right", "bottom", "score"]
+    drawn, before = read_photograph(str(out)), read_photograph(str(file))
+    assert drawn.shape == before.shape
+    left, top = (int(cell) for cell in told.splitlines()[1].split()[1:3])
+    assert (drawn[top : top + 3, left : left + 3] != before[top : top + 3, left : left + 3]).any()
+    empty = pictures.files[counts.index(0)]
+    assert "nothing" in run("image", "find", empty, "--model", learned[0], "--out", tmp_path / "none.png")[1]
+    code, _, err = run("image", "find", file, "--model", learned[0], "--out", out)
+    assert code == 2
+    assert "found.png" in err
+
+
+def test_a_run_that_finds_nothing_in_places_says_so(tmp_path, capsys):
+    run_tiny(tiny("tables", write_data("tables", tmp_path)), tmp_path / "run")
+    code, _, err = runner(capsys)("image", "find", "builtin:camera", "--model", tmp_path / "run")
+    assert code == 2
+    assert "a run of the task tables, which finds nothing in places" in err
+    assert len(err.splitlines()) == 1
+
+
 def test_a_segmenter_tells_what_covers_a_picture(tmp_path, capsys):
     root = write_semantic(tmp_path / "data")
     run_tiny(tiny("semantic", root, "steps=1"), tmp_path / "run")
@@ -181,4 +207,8 @@ def test_a_segmenter_tells_what_covers_a_picture(tmp_path, capsys):
     assert sum(shares) == pytest.approx(1, abs=1e-3)
     classes = trained.classify(read_photograph(str(picture)))
     assert classes.shape == (32, 40)
+    code, told, _ = runner(capsys)("image", "find", picture, "--model", tmp_path / "run", "--out", tmp_path / "a.png")
+    assert code == 0
+    assert told.splitlines()[1].split()[-1] == f"{shares[0]:.1%}"
+    assert read_photograph(str(tmp_path / "a.png")).shape == (32, 40 + 120, 3)  # with its legend
     assert shares[0] == pytest.approx(classes.flatten().bincount().max().item() / classes.numel(), abs=1e-4)

@@ -1,4 +1,4 @@
-"""`horosphere image …`: what can be done with a photograph without learning, and two things that learn."""
+"""`horosphere image …`: what can be done with a photograph without learning, and what runs that learned see in it."""
 
 from importlib import import_module
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from horosphere.cli.common import command
 
 # the file of each verb, in the order of the help
-VERBS = ("filter", "lines", "circles", "corners", "match", "flow", "track", "camera", "proposals", "style")
+VERBS = ("filter", "lines", "circles", "corners", "match", "flow", "track", "camera", "proposals", "find", "style")
 
 
 def add(commands: Any) -> None:
