@@ -60,7 +60,8 @@ def _models(task: str | None, geometry: str | None) -> None:
     rows = [[m.name, m.task, ", ".join(m.geometries), m.twin, m.paper] for m in entries]
     heads = ["model", "task", "geometries", "flat twin", "paper"]
     if task and any(m.parameters for m in entries):
-        rows, heads = [[*row, _sizes(m)] for row, m in zip(rows, entries, strict=True)], [*heads, "parameters (classes)"]
+        heads.append("parameters (classes)")
+        rows = [[*row, _sizes(m)] for row, m in zip(rows, entries, strict=True)]
     table(heads, rows)
     named = {"tasks": catalogue.tasks(), "recipes": recipe_names(), "comparisons": catalogue.comparisons()}
     for what, names in {} if task or geometry else named.items():

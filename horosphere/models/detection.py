@@ -22,7 +22,8 @@ from horosphere.settings import Size
 
 ANCHOR = 8  # side of a level's anchors in steps of its map: 32 pixels at stride 4
 LONGEST = 5 / 3  # longest side that a detector sees, in shortest sides: 1333 for 800
-PROPOSED, CHOSEN_OF = 2000, 4  # proposals that are kept: so many for each to learn from, and no more than torchvision
+# proposals that are kept in training: CHOSEN_OF for each region to learn from, at most PROPOSED, as torchvision has
+PROPOSED, CHOSEN_OF = 2000, 4
 ROUNDING = 1e-4  # torchvision cuts a side of 0.99999 pixels to 0
 STEPS = 5  # sizes between the smallest and the largest that a detector trains on
 
