@@ -510,7 +510,7 @@ def open_picture(path: str | Path | bytes) -> Image:
     (3, 2)
     """
     require("pillow")
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     with nullcontext(io.BytesIO(path)) if isinstance(path, bytes) else opened(path) as file:
         try:
@@ -521,5 +521,7 @@ def open_picture(path: str | Path | bytes) -> Image:
                 return ImageOps.exif_transpose(picture)
         except Unreadable:
             raise
+        except UnidentifiedImageError as error:  # its own words name a file handle
+            raise Unreadable("it is of no known format") from error
         except Exception as error:  # what decoders raise for a broken file is anyone's guess
             raise Unreadable(one_line(error)) from error

@@ -323,6 +323,8 @@ def _coco_set(file: Path) -> tuple[DenseSet[Instances], list[str]]:
         ) from error
     if not images:
         raise UserError(f"{file}: no images in it")
+    if not categories:
+        raise UserError(f"{file}: no categories in it; list those of its objects, with an id and a name each")
     folder = _coco_pictures(file, images[0][0])
 
     def target(number: int, shape: tuple[int, int]) -> Instances:

@@ -267,6 +267,8 @@ def read_whole_picture(path: str | Path) -> Image:
 
 def _one_picture(path: str | Path) -> LazyPictures:
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: a folder is no picture; give files in it")
     if not path.is_file():
         raise UserError(f"{path}: no such picture; check the path")
     return pictures_in([path])

@@ -22,7 +22,9 @@ from horosphere.settings import Size
 
 ANCHOR = 8  # side of a level's anchors in steps of its map: 32 pixels at stride 4
 LONGEST = 5 / 3  # longest side that a detector sees, in shortest sides: 1333 for 800
-PROPOSED, CHOSEN_OF = 2000, 4  # proposals that are kept: so many for each to learn from, and no more than torchvision
+# proposals that are kept in training: CHOSEN_OF for each region to learn from, at most PROPOSED, as torchvision has
+PROPOSED, CHOSEN_OF = 2000, 4
+ROUNDING = 1e-4  # torchvision cuts a side of 0.99999 pixels to 0
 STEPS = 5  # sizes between the smallest and the largest that a detector trains on
 
 
@@ -170,9 +172,21 @@ def _finished(model: Any, heads: tuple[nn.Module, ...]) -> nn.Module:
     """What a network of the house says of itself, and heads whose boxes keep their pixels."""
     for head in heads:
         head.register_forward_hook(_in_fp32)
+    model.transform.register_forward_pre_hook(_need_sides)
     pyramid = model.backbone
     model.gradient_checkpointing_enable, model.blocks = pyramid.gradient_checkpointing_enable, pyramid.blocks
     return cast(nn.Module, model)
+
+
+def _need_sides(transform: Any, inputs: tuple[Any, ...]) -> None:
+    """Complain about a picture of which nothing is left at the size that a detector sees."""
+    shortest = min(transform.min_size) if transform.training else transform.min_size[-1]
+    for picture in inputs[0]:
+        short, long = sorted(picture.shape[-2:])
+        if min(shortest, short * transform.max_size / long) < 1 + ROUNDING:
+            sizes = f"{shortest} pixels a side, {transform.max_size} at most"
+            what = f"a picture of {picture.shape[-1]} x {picture.shape[-2]} pixels"
+            raise UserError(f"{what} vanishes at {sizes}; cut it, or give a larger size or scale")
 
 
 def _roi_align(strides: tuple[float, ...], side: int) -> nn.Module:

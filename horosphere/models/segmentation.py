@@ -75,8 +75,8 @@ class FCN(nn.Module):
     """Fully convolutional network (Long et al. 2015).   (B, 3, H, W) -> logits (B, classes, H, W)
 
     The last map of a backbone, a classifier of each place (in any geometry), and a transposed convolution that brings
-    its logits to the pixels. With a backbone of stride s, 32 in ResNets, that has a kernel of 2s, a stride of s and a
-    padding of s/2, and begins as bilinear interpolation. The answer is the argmax.
+    its logits to the pixels. Where the backbone has stride s (ResNets: 32), the transposed convolution has a kernel of
+    2s, a stride of s and a padding of s/2. Its weights begin as bilinear interpolation. A pixel's class is the argmax.
 
     >>> FCN("resnet18", 5, InAnyGeometry(geometry="lorentz"))(torch.rand(1, 3, 64, 96)).shape
     torch.Size([1, 5, 64, 96])

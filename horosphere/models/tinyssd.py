@@ -28,7 +28,7 @@ LEAST, OVERLAP, MOST = 0.05, 0.5, 100  # score of an answer, overlap of two of o
 class TinySSDConfig(InAnyGeometry):
     """The classifier's geometry, and the loss."""
 
-    negatives: Few | None = None  # background anchors a truth, the hardest ones, as the paper; none: all, as textbooks
+    negatives: Few | None = None  # background anchors for each with a truth, the worst ones, as the paper; none: all
 
 
 class TinySSD(nn.Module):
@@ -104,10 +104,10 @@ def detection_loss(
     """Losses of classes and of boxes, means over the rows.
 
     logits (B, N, K + 1), offsets (B, N, 4), anchors (N, 4), truth (B, M, 5): class, left, top, right, bottom in shares
-    of the picture; class 0 where there is no more truth, behind all others. M is at least 1.
+    of the picture. Rows with fewer than M objects are filled up with class 0 at their end. M is at least 1.
     negatives None: cross-entropy of all anchors, L1 of the offsets of those with a truth, means over anchors.
-    Else, as Liu et al. 2016: cross-entropy of those with a truth and of so many times as many others, the worst ones;
-    smooth L1; sums, divided by the number of anchors with a truth.
+    negatives k, as Liu et al. 2016: cross-entropy of the n anchors with a truth and of the k·n worst others, smooth L1
+    of the offsets. Both are sums, divided by n.
 
     >>> anchors = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]])
     >>> truth = torch.tensor([[[1.0, 0.0, 0.0, 0.5, 0.5]]])

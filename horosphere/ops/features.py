@@ -76,12 +76,13 @@ def hog(x: Tensor, cell: int = 8, block: int = 2, bins: int = 9) -> Tensor:
     # Whole turns first, of 2·bins bins and one for the angle π itself: opposite directions are added afterwards.
     # A direction on the edge of two bins, such as 45° of 8, is in the upper one: a hair more than its rounding error.
     hair = 2 * bins * torch.finfo(x.dtype).eps
-    turn = torch.atan2(slope_y, slope_x).detach().mul_(bins / math.pi).add_(hair).floor_().long()
+    turn = torch.atan2(slope_y, slope_x).detach().mul_(bins / math.pi).add_(hair).floor_()
+    turn = turn.nan_to_num_().long()  # a NaN has a bin as well, where its length shows it
     first = bins + (2 * bins + 1) * torch.arange(down * across, device=x.device).view(down, 1, across, 1)
-    index = turn.view(-1, down, cell, across, cell).add_(first).flatten(1)
+    index = turn.view(pictures, down, cell, across, cell).add_(first).flatten(1)
     length = (slope_x**2 + slope_y**2 + torch.finfo(x.dtype).tiny).sqrt()  # tiny: else flat pixels have no gradient
     turns = x.new_zeros(pictures, down * across * (2 * bins + 1)).scatter_add_(1, index, length.flatten(1))
-    behind, ahead, last = turns.view(pictures, down, across, -1).split([bins, bins, 1], -1)
+    behind, ahead, last = turns.view(pictures, down, across, 2 * bins + 1).split([bins, bins, 1], -1)
     cells = (behind + ahead + F.pad(last, (0, bins - 1))) / cell**2
     blocks = cells.unfold(1, block, 1).unfold(2, block, 1).permute(0, 1, 2, 4, 5, 3)
     norm = (blocks.square().sum((3, 4, 5), keepdim=True) + BARELY**2).sqrt()

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.errors import UserError
+from horosphere.ops.checks import need_pictures
 
 # squared brightness a pixel: a slope of one grey level of 255. Added to J, it is also the floor of the smaller
 # eigenvalue, so the determinant is never less than FLAT².
@@ -51,6 +52,9 @@ def warp(picture: Tensor, flow: Tensor) -> Tensor:
             f"warp takes pictures (B, C, H, W) and a flow (B, 2, H, W); these are {tuple(picture.shape)} and "
             f"{tuple(flow.shape)}. Give both one batch and one size."
         )
+    need_pictures(picture)
+    if picture.dtype != flow.dtype:
+        raise UserError(f"warp of pictures in {picture.dtype} by a flow in {flow.dtype}: give both in one dtype")
     return _sample(picture, (_places(flow) + flow).movedim(1, -1))
 
 
@@ -416,7 +420,7 @@ def _sample(picture: Tensor, points: Tensor) -> Tensor:
     height, width = picture.shape[-2:]
     x, y = points.unbind(-1)
     # align_corners: -1 and 1 are the centres of the outermost pixels, so whole numbers stay whole
-    grid = torch.stack([x * (2 / (width - 1)) - 1, y * (2 / (height - 1)) - 1], -1)
+    grid = torch.stack([x * (2 / max(1, width - 1)) - 1, y * (2 / max(1, height - 1)) - 1], -1)
     return F.grid_sample(picture, grid, mode="bilinear", padding_mode="border", align_corners=True)
 
 

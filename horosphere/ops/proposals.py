@@ -43,6 +43,9 @@ def selective_search(
 
     if picture.ndim != 3 or picture.shape[0] not in (1, 3):
         raise UserError(f"a picture of shape {tuple(picture.shape)}; selective search takes one of (1 or 3, H, W)")
+    if picture.numel() == 0 or not picture.is_floating_point() or not bool(picture.isfinite().all()):
+        what = f"{picture.dtype}, {picture.shape[2]} x {picture.shape[1]} pixels"
+        raise UserError(f"a picture of {what}: give finite brightness from 0 to 1 in fp32 or fp64, such as x / 255")
     image = picture.detach().cpu().double().expand(3, -1, -1).permute(1, 2, 0).numpy()
     first = felzenszwalb(image, scale, sigma, smallest)
     boxes, tree = _merged(first, _histograms(image, first))

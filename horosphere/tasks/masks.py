@@ -84,7 +84,7 @@ class Masks(Task[DenseData[Any]]):
 class OnBackbone(Masks):
     """A network around a backbone, which is any network of the task `pictures`.
 
-    Settings of the network are its own, of its head, where it has some; else those of the backbone.
+    Settings of the network are those of its head; where the head has none, those of the backbone.
     """
 
     backbone: str = "hcformer-nano"  # or "resnet18", "timm:…", "torchvision:…"

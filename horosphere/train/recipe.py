@@ -13,6 +13,8 @@ from horosphere.recipes import read_recipe
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
 
+NAMED = 3  # owners of a setting that a complaint names; the others are counted
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -66,6 +68,8 @@ def _refuse_strangers(cls: type[Task[Any]], given: dict[str, Any], where: str) -
     for name in given.keys() - known:
         if name == "geometry" and entry is not None and entry.geometries == (catalogue.FLAT,):
             raise UserError(f"{where}: {entry.title} exists in flat space only; leave geometry={given[name]} out")
-        if whose := " and ".join(dict.fromkeys(catalogue.owners(name))):
+        if owners := list(dict.fromkeys(catalogue.owners(name))):
+            more = len(owners) - NAMED
+            whose = " and ".join(owners if more <= 1 else [*owners[:NAMED], f"{more} others"])
             network = f"{cls.configured(given) or 'this network'} in the task {cls.kind}"
             raise UserError(f"{where}: {name} is a setting of {whose}; {network} has none such")

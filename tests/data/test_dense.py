@@ -168,6 +168,7 @@ def test_coco_has_its_polygons_runs_crowds_and_categories(tmp_path):
         ({"categories": [{"id": 7, "name": "seven"}]}, "category 3, which it does not list"),
         ({"annotations": [{"id": 1, "image_id": 99, "category_id": 7}]}, "no COCO file"),
         ({"images": []}, "no COCO file"),
+        ({"categories": [], "annotations": []}, "no categories in it"),
         (
             {"images": [{"id": i, "file_name": f"{i}.jpg", "height": 20, "width": 30} for i in range(4)]},
             "0.jpg is in none of",

@@ -134,3 +134,15 @@ def test_activations_are_recomputed_where_the_backbone_can():
         assert any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
     with pytest.raises(UserError, match="cannot recompute"):
         SemanticFPN(torchvision_resnet(), 3, width=8).gradient_checkpointing_enable()
+
+
+@pytest.mark.parametrize("shape", [(1, 400), (400, 1), (3, 321)])
+def test_a_picture_too_thin_for_its_size_is_named(shape):
+    model = mask_rcnn(torchvision_resnet(), 1, width=8, size=64).eval()
+    with pytest.raises(UserError, match=f"a picture of {shape[1]} x {shape[0]} pixels vanishes at 64 pixels a side"):
+        model([torch.rand(3, *shape)])
+
+
+def test_a_picture_of_one_pixel_is_not_too_thin():
+    model = mask_rcnn(torchvision_resnet(), 1, width=8, size=64).eval()
+    assert model([torch.rand(3, 1, 1)])[0]["boxes"].shape[1] == 4

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from horosphere.data.photographs import read_photograph
+from horosphere.errors import UserError
 from horosphere.ops.correlation import correlated, normalised_correlation
 
 
@@ -53,3 +54,25 @@ def test_what_has_one_colour_correlates_with_nothing(dtype):
 def test_gradients():
     search, template = pictures(1, 2, 5, 6).requires_grad_(), pictures(1, 2, 3, 3, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(normalised_correlation, (search, template))
+
+
+def test_of_no_pictures_there_are_no_answers():
+    for function in (correlated, normalised_correlation):
+        assert function(torch.rand(0, 3, 8, 9), torch.rand(0, 3, 2, 4)).shape == (0, 7, 6)
+
+
+@pytest.mark.parametrize("function", [correlated, normalised_correlation])
+@pytest.mark.parametrize(
+    ("search", "template", "says"),
+    [
+        (torch.rand(2, 3, 8, 8), torch.rand(1, 3, 2, 2), "give each picture one"),
+        (torch.rand(1, 3, 8, 8), torch.rand(1, 1, 2, 2), "as many channels"),
+        (torch.rand(1, 3, 4, 8), torch.rand(1, 3, 5, 2), "no larger than it"),
+        (torch.rand(1, 3, 4, 8), torch.rand(1, 3, 0, 2), "no larger than it"),
+        (torch.rand(3, 8, 8), torch.rand(3, 2, 2), "give .B, C, H, W."),
+        (torch.ones(1, 1, 8, 8, dtype=torch.uint8), torch.ones(1, 1, 2, 2, dtype=torch.uint8), "brightness from 0 to"),
+    ],
+)
+def test_what_does_not_fit_is_named(function, search, template, says):
+    with pytest.raises(UserError, match=says):
+        function(search, template)

@@ -568,3 +568,13 @@ def test_mistakes_are_one_line(call, said):
         call()
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_hog_of_no_pictures_and_of_pixels_that_are_none():
+    assert hog(torch.rand(0, 1, 32, 40)).shape == (0, 432)
+    picture = torch.rand(2, 1, 32, 32)
+    picture[0, 0, 3, 3] = torch.nan
+    found = hog(picture).view(2, 3, 3, -1)
+    assert found[0, 0, 0].isnan().any()
+    assert found[0, 1:].isfinite().all()
+    assert found[1].isfinite().all()

@@ -443,3 +443,17 @@ def test_the_levels_that_a_message_offers_are_the_most_that_fit(side):
     offered = int(str(refused.value).partition("Use levels=")[2].split()[0])
     assert min(pyramid(torch.zeros(1, 1, side, 50), offered)[-1].shape[-2:]) >= ops.SMALLEST
     assert math.ceil(side / 2**offered) < ops.SMALLEST
+
+
+def test_a_picture_of_one_pixel_stays_what_it_is():
+    pixel = torch.rand(2, 1, 1, 1)
+    assert_close(warp(pixel, torch.ones(2, 2, 1, 1)), pixel)
+    row = torch.arange(5.0).view(1, 1, 1, 5)
+    assert_close(warp(row, torch.ones(1, 2, 1, 5)), torch.tensor([1.0, 2, 3, 4, 4]).view(1, 1, 1, 5))
+
+
+def test_pictures_and_flow_of_two_dtypes_are_refused():
+    with pytest.raises(UserError, match="in one dtype"):
+        warp(torch.rand(1, 1, 4, 4), torch.zeros(1, 2, 4, 4, dtype=torch.float64))
+    with pytest.raises(UserError, match="brightness from 0 to 1"):
+        warp(torch.ones(1, 1, 4, 4, dtype=torch.uint8), torch.zeros(1, 2, 4, 4))

@@ -134,3 +134,11 @@ def test_grey_and_flat_pictures_have_regions_too():
     assert (boxes.tolist(), tree.tolist()) == ([[0.0, 0.0, 30.0, 20.0]], [-1])
     with pytest.raises(UserError, match=r"takes one of \(1 or 3, H, W\)"):
         selective_search(torch.zeros(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "picture", [torch.full((3, 8, 8), 200, dtype=torch.uint8), torch.rand(3, 0, 8), torch.full((3, 8, 8), torch.nan)]
+)
+def test_a_picture_without_brightness_is_refused(picture):
+    with pytest.raises(UserError, match="finite brightness from 0 to 1"):
+        selective_search(picture)

@@ -104,7 +104,8 @@ def test_proposals_come_apart_as_they_were_put_together():
             "layer_scale is a setting of HCFormer; faster-rcnn in the task objects",
         ),
         (["model=fcn"], "model=fcn: a model of the task pixels"),
-        (["model=mask-rcnn", "geometry=lorentz"], "geometry is a setting of"),
+        (["model=mask-rcnn", "geometry=lorentz"], " others; hcformer-nano in the task objects"),
+        (["model=tinyssd", "head_lr=10"], "head_lr=10: tinyssd has no backbone beside its head; leave it out"),
     ],
 )
 def test_a_wrong_setting_is_named(settings, said):
