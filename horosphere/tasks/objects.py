@@ -114,8 +114,9 @@ class Objects(OnBackbone):
             raise UserError(f"size={self.size}: TinySSD needs at least {SMALLEST} pixels a side; use a larger one")
         if self.one_look and self.pretrained:
             raise UserError(f"pretrained=true: {ONE_LOOK} has no published weights; leave it out")
-        if self.one_look and self.head_lr != 1:
-            raise UserError(f"head_lr={self.head_lr:g}: {ONE_LOOK} has no backbone beside its head; leave it out")
+        for name in ("backbone", "width", "head_lr") if self.one_look else ():
+            if (given := getattr(self, name)) != getattr(OnBackbone, name):
+                raise UserError(f"{name}={given}: {ONE_LOOK} has no backbone beside its head; leave it out")
 
     def open_data(self) -> DenseData[Any]:
         return open_instances(self.data, self.valid)

@@ -97,6 +97,8 @@ def test_proposals_come_apart_as_they_were_put_together():
         (["model=tinyssd", "size=32"], "size=32: TinySSD needs at least 64 pixels a side"),
         (["model=tinyssd", "pretrained=true"], "pretrained=true: tinyssd has no published weights"),
         (["model=faster-rcnn", "compile=true"], "compile=true: the shapes in faster-rcnn depend on what it finds"),
+        (["model=tinyssd", "backbone=resnet18"], "backbone=resnet18: tinyssd has no backbone beside its head"),
+        (["model=tinyssd", "width=64"], "width=64: tinyssd has no backbone beside its head"),
         (["model=tinyssd", "geometry=sphere"], "geometry=sphere: choose from euclidean, lorentz"),
         (["model=faster-rcn"], "did you mean faster-rcnn"),
         (
