@@ -116,7 +116,8 @@ class Objects(OnBackbone):
             raise UserError(f"pretrained=true: {ONE_LOOK} has no published weights; leave it out")
         for name in ("backbone", "width", "head_lr") if self.one_look else ():
             if (given := getattr(self, name)) != getattr(OnBackbone, name):
-                raise UserError(f"{name}={given}: {ONE_LOOK} has no backbone beside its head; leave it out")
+                said = f"{name}={given}".removesuffix(".0")
+                raise UserError(f"{said}: {ONE_LOOK} has no backbone beside its head; leave it out")
 
     def open_data(self) -> DenseData[Any]:
         return open_instances(self.data, self.valid)
