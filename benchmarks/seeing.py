@@ -22,11 +22,11 @@ PENNFUDAN = ("data={data}/pennfudan", "flip=true")
 # name: the score, settings of both heads, the learning rates of each head
 STUDIES = {
     "tinyssd": ("box_ap", ("tinyssd",), {"euclidean": "3e-3", "lorentz": "3e-3"}),
-    "fcn": ("miou", ("fcn",), {"euclidean": "1e-3", "lorentz": "1e-3"}),
+    "fcn": ("miou", ("fcn",), {"euclidean": "3e-3", "lorentz": "3e-3"}),
     "faster-rcnn": ("box_ap", ("faster-rcnn",), {"euclidean": "1e-3", "lorentz": "1e-3"}),
     "fcn-camvid": (
         "miou",
-        ("fcn", "data={data}/camvid", "ignore=11", "size=192", "scale=0.5,2", "steps=2000"),
+        ("fcn", "data={data}/camvid", "ignore=11", "size=192", "scale=0.5,2", "flip=true", "steps=2000"),
         {"euclidean": "1e-3", "lorentz": "5e-4"},
     ),
     "tinyssd-pennfudan": (
