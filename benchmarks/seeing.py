@@ -3,7 +3,8 @@
     python benchmarks/seeing.py --data ../shared/data/images --device cuda --jobs 12
     python benchmarks/seeing.py --only tinyssd --seeds 1 --device cpu --jobs 1    # builtin:scenes needs no data
 
-Rates were chosen on one seed (docs/results/seeing.md). Runs go to runs/seeing/. Those that are done are not done again,
+Rates on CamVid, on Penn-Fudan and of TinySSD were chosen on one seed (docs/results/seeing.md); those of fcn and
+faster-rcnn on scenes are their recipes'. Runs go to runs/seeing/. Those that are done are not done again,
 so the same command goes on after it was stopped. `--minutes` ends it with the table of what is there.
 """
 
