@@ -9,16 +9,19 @@ so the same command goes on after it was stopped. `--minutes` ends it with the t
 """
 
 import argparse
-import subprocess
-import sys
-import time
+import signal
 from pathlib import Path
 from statistics import fmean, stdev
 
+from horosphere.errors import UserError
+from horosphere.progress import progress
 from horosphere.runs import Run
+from horosphere.study.executors import executor
+from horosphere.study.jobs import Job, run_all
 from horosphere.tables import table_lines
+from horosphere.train.recipe import Recipe
 
-SIDE_BY_SIDE = ("eval_every=none", "save_every=100000", "compile=false")  # compiling many small trainings costs more
+SIDE_BY_SIDE = ("eval_every=none", "compile=false")  # compiling many small trainings costs more
 PENNFUDAN = ("data={data}/pennfudan", "flip=true")
 # name: the score, settings of both heads, the learning rates of each head
 STUDIES = {
@@ -50,37 +53,40 @@ def done(folder: Path) -> bool:
     return (folder / "model.safetensors").is_file()
 
 
-def jobs_of(names: list[str], args: argparse.Namespace) -> dict[Path, list[str]]:
-    """The folder of each training, and what `horosphere train` is told."""
+def jobs_of(names: list[str], args: argparse.Namespace) -> dict[str, Job]:
+    """The trainings that are not done yet, by name."""
     jobs = {}
     for seed in range(args.seeds):
         for name in names:
             _, (recipe, *settings), rates = STUDIES[name]
             for geometry, lr in rates.items():
                 words = [*(word.format(data=args.data) for word in settings), f"geometry={geometry}", f"lr={lr}"]
-                folder = args.out / name / f"{geometry}-{seed}"
-                jobs[folder] = [recipe, *words, f"seed={seed}", *SIDE_BY_SIDE]
+                words += [f"seed={seed}", *SIDE_BY_SIDE]
+                steps = Recipe.read(recipe, words).engine.steps or 0
+                folder, told = args.out / name / f"{geometry}-{seed}", f"{name} {geometry} {seed}"
+                if not done(folder):
+                    jobs[told] = Job(told, ("train", recipe, *words, "--device", args.device), folder, steps)
     return jobs
 
 
-def run(jobs: dict[Path, list[str]], args: argparse.Namespace) -> None:
-    """So many at once, until all are done or the time is over."""
-    end, waiting, running = time.monotonic() + 60 * args.minutes, [f for f in jobs if not done(f)], {}
-    while (waiting or running) and time.monotonic() < end:
-        while waiting and len(running) < args.jobs:
-            folder = waiting.pop(0)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", "horosphere", "train", *jobs[folder], "--out", str(folder), "--quiet"]
-            with open(f"{folder}.log", "w") as log:
-                running[folder] = subprocess.Popen(
-                    [*command, "--overwrite", "--device", args.device], stdout=log, stderr=log
-                )
-        for folder in [folder for folder, process in running.items() if process.poll() is not None]:
-            if running.pop(folder).returncode:
-                print(f"failed: {folder}: {Path(f'{folder}.log').read_text()[-200:].strip()}")
-        time.sleep(0.5)
-    for process in running.values():
-        process.kill()
+def run(jobs: dict[str, Job], args: argparse.Namespace) -> None:
+    """So many at once, until all are done or the time is over. One that fails does not end the others for good."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C: trainings save, and go on next time
+    signal.setitimer(signal.ITIMER_REAL, 60 * args.minutes)
+    try:
+        while jobs:
+            try:
+                with progress("training", sum(job.steps for job in jobs.values()), quiet=False) as update:
+                    run_all(list(jobs.values()), executor("here", args.jobs), update)
+                break
+            except UserError as error:
+                print(f"failed: {error}")
+                del jobs[next(name for name in jobs if str(error).startswith(name))]
+                jobs = {name: job for name, job in jobs.items() if not done(job.folder)}
+    except KeyboardInterrupt:
+        print("stopped: the same command goes on")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def rows_of(names: list[str], args: argparse.Namespace) -> list[list[str]]:
