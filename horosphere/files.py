@@ -189,9 +189,9 @@ def settle(written: Path, folder: Path) -> Path:
     return folder
 
 
-def abandon(written: Path, folder: Path) -> None:
-    """What failed before it settled leaves nothing; what it was to replace stays."""
-    if written != folder.resolve():
+def abandon(written: Path, folder: Path, empty: bool = False) -> None:
+    """What failed before it settled leaves nothing; what it was to replace stays. empty: it holds nothing of worth."""
+    if empty or written != folder.resolve():
         shutil.rmtree(written, ignore_errors=True)
 
 

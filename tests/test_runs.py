@@ -183,6 +183,8 @@ def test_a_run_that_fails_before_it_settles_leaves_the_one_before(logged, tmp_pa
     abandon(logged, logged)  # in its place: it stays
     assert Run.open(logged).lines() == LINES
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    abandon(logged, logged, empty=True)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_run_behind_a_link_is_replaced_where_it_lies(logged, tmp_path):

@@ -376,6 +376,8 @@ def _seeing(name: str, task: str, build: str, title: str, **more: Any) -> Model:
 SEEING: tuple[Model, ...] = (
     _seeing(
         *("fcn", "pixels", "segmentation:FCN", "FCN"),
+        settings="horosphere.models.segmentation:FCNConfig",
+        ablations=("skips",),
         paper="Long et al. 2015; Ghadimi Atigh et al. 2022",
         notes=("10.25",),
         parameters=(((3, 11, 128), 11_677_771),),

@@ -72,7 +72,7 @@ class Pyramid(nn.Module):
         self.out_channels = width  # torchvision's name for it
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        maps = _maps(self.backbone, x)
+        maps = maps_of(self.backbone, x)
         maps = self.simple(maps[0]) if self.simple is not None else maps
         levels: dict[str, Tensor] = self.network(
             {str(i): norm(m) for i, (norm, m) in enumerate(zip(self.norms, maps, strict=True))}
@@ -92,7 +92,8 @@ class Pyramid(nn.Module):
         model.set_grad_checkpointing()
 
 
-def _maps(backbone: Any, x: Tensor) -> list[Tensor]:
+def maps_of(backbone: Any, x: Tensor) -> list[Tensor]:
+    """The last map of each resolution, finest first; one map of a module that has `features` alone."""
     maps: list[Tensor] = backbone.pyramid(x) if hasattr(backbone, "pyramid") else [backbone.features(x)[0]]
     return maps
 
@@ -103,7 +104,7 @@ def shapes_of(backbone: nn.Module) -> tuple[tuple[int, ...], tuple[float, ...]]:
     some = next(backbone.parameters())
     was_training = {module: module.training for module in backbone.modules()}
     try:
-        maps = _maps(backbone.eval(), torch.zeros(1, 3, *PROBE, device=some.device, dtype=some.dtype))
+        maps = maps_of(backbone.eval(), torch.zeros(1, 3, *PROBE, device=some.device, dtype=some.dtype))
     except AssertionError as error:
         name = type(getattr(backbone, "model", backbone)).__name__
         raise UserError(

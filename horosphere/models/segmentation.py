@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from horosphere.errors import UserError
 from horosphere.models.backbones import adapt, blocks_of, create_backbone
 from horosphere.models.config import InAnyGeometry
 from horosphere.models.heads import LiftedConvClassifier
-from horosphere.models.pyramid import Pyramid, shapes_of
+from horosphere.models.pyramid import Pyramid, maps_of, shapes_of
 
 # -- Semantic FPN -----------------------------------------------------------------------------------------------------
 
@@ -71,42 +74,60 @@ def _convolution(inputs: int, outputs: int) -> nn.Sequential:
 # -- FCN --------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class FCNConfig(InAnyGeometry):
+    """The geometry of the classifiers of places, and which maps they read."""
+
+    skips: Literal[0, 1, 2] = 0  # finer maps that are classified too: FCN-32s, FCN-16s and FCN-8s of the paper
+
+
 class FCN(nn.Module):
     """Fully convolutional network (Long et al. 2015).   (B, 3, H, W) -> logits (B, classes, H, W)
 
-    The last map of a backbone, a classifier of each place (in any geometry), and a transposed convolution that brings
-    its logits to the pixels. Where the backbone has stride s (ResNets: 32), the transposed convolution has a kernel of
-    2s, a stride of s and a padding of s/2. Its weights begin as bilinear interpolation. A pixel's class is the argmax.
+    A classifier of each place (in any geometry) reads the last map of a backbone. A transposed convolution brings its
+    logits to the next finer map, whose own logits are added, and so on; the last one brings them to the pixels. Where
+    it goes r times finer, it has a kernel of 2r, a stride of r and a padding of r/2. Its weights begin as bilinear
+    interpolation. A pixel's class is the argmax.
 
-    >>> FCN("resnet18", 5, InAnyGeometry(geometry="lorentz"))(torch.rand(1, 3, 64, 96)).shape
+    >>> FCN("resnet18", 5, FCNConfig(geometry="lorentz"))(torch.rand(1, 3, 64, 96)).shape
     torch.Size([1, 5, 64, 96])
     """
 
-    def __init__(self, backbone: str | nn.Module, num_classes: int, config: InAnyGeometry):
+    def __init__(self, backbone: str | nn.Module, num_classes: int, config: FCNConfig):
         super().__init__()
         model = create_backbone(backbone, 1, any_size=True) if isinstance(backbone, str) else backbone
         self.backbone, _ = adapt(model)
-        widths, strides = shapes_of(self.backbone)
-        self.stride = math.ceil(strides[-1])
-        self.head = LiftedConvClassifier(widths[-1], num_classes, config.manifold())
-        self.upsample = nn.ConvTranspose2d(
-            num_classes, num_classes, 2 * self.stride, self.stride, self.stride // 2, bias=False
-        )
-        with torch.no_grad():
-            self.upsample.weight.copy_(bilinear_kernel(num_classes, 2 * self.stride))
+        widths, strides = (numbers[::-1] for numbers in shapes_of(self.backbone))  # the coarsest map first
+        if config.skips >= len(widths):
+            raise UserError(f"skips={config.skips}: the backbone has maps of {len(widths)} sizes; use a smaller number")
+        read = slice(config.skips + 1)
+        self.stride, manifold = math.ceil(strides[0]), config.manifold()
+        self.heads = nn.ModuleList(LiftedConvClassifier(width, num_classes, manifold) for width in widths[read])
+        finer = [coarse // fine for coarse, fine in pairwise((*map(math.ceil, strides[read]), 1))]
+        self.upsamples = nn.ModuleList(_upsample(num_classes, times) for times in finer)
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         whole = F.pad(x, (0, -width % self.stride, 0, -height % self.stride))  # 0 is the mean colour
-        logits: Tensor = self.upsample(self.head(self.backbone.features(whole)[0]))
-        return logits[..., :height, :width]
+        coarsest_first = maps_of(self.backbone, whole)[: -len(self.heads) - 1 : -1]
+        logits: Tensor | float = 0.0
+        for head, upsample, places in zip(self.heads, self.upsamples, coarsest_first, strict=True):
+            logits = upsample(head(places) + logits)
+        return cast(Tensor, logits)[..., :height, :width]
 
     def blocks(self) -> list[nn.Module]:
         return blocks_of(self.backbone)
 
     def no_weight_decay(self) -> set[str]:
         """Decay would fade what is interpolated."""
-        return {"upsample.weight"}
+        return {f"upsamples.{number}.weight" for number in range(len(self.upsamples))}
+
+
+def _upsample(channels: int, times: int) -> nn.ConvTranspose2d:
+    layer = nn.ConvTranspose2d(channels, channels, 2 * times, times, times // 2, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(bilinear_kernel(channels, 2 * times))
+    return layer
 
 
 def bilinear_kernel(channels: int, size: int) -> Tensor:

@@ -458,12 +458,13 @@ class _Loop:
 
     @contextmanager
     def abandoned_where_it_fails(self) -> Iterator[None]:
-        """A run that was to replace another one, and failed before its first checkpoint, leaves that one."""
+        """A run that failed before its first step leaves nothing. One that was to replace another one, and failed before
+        its first checkpoint, leaves that one."""
         try:
             yield
         except BaseException:
             if self.world.is_main:
-                abandon(self.folder, self.place.folder)
+                abandon(self.folder, self.place.folder, empty=not self.done and not self.place.resume)
             raise
 
     @contextmanager

@@ -7,9 +7,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from horosphere.errors import UserError
-from horosphere.models.config import InAnyGeometry
 from horosphere.models.detection import mask_rcnn
-from horosphere.models.segmentation import FCN, SemanticFPN, bilinear_kernel, segmentation_loss
+from horosphere.models.segmentation import FCN, FCNConfig, SemanticFPN, bilinear_kernel, segmentation_loss
 from horosphere.optim import param_groups
 from tests.models.tiny_backbones import PLAIN, STAGED, hcformer, models, timm_vit, torchvision_swin
 
@@ -76,12 +75,12 @@ def test_the_loss_is_a_mean_over_rows_that_ignored_pixels_do_not_touch():
 
 
 def test_a_classifier_of_places_and_a_transposed_convolution_are_all_of_an_fcn():
-    network, x = FCN("resnet18", 21, InAnyGeometry()), torch.randn(2, 3, 320, 480)
+    network, x = FCN("resnet18", 21, FCNConfig()), torch.randn(2, 3, 320, 480)
     trunk = nn.Sequential(*list(models.resnet18().children())[:-2])
     trunk.load_state_dict(
         dict(zip(trunk.state_dict(), network.backbone.state_dict().values(), strict=True))
     )  # torchvision's keys lead past its names
-    head, up = network.head, network.upsample
+    (head,), (up,) = network.heads, network.upsamples
     with torch.no_grad():
         places = trunk(x)
         assert places.shape == (2, 512, 10, 15)
@@ -98,13 +97,31 @@ def test_upsampling_begins_as_bilinear_interpolation():
     assert_close(up(x)[..., 16:-16, 16:-16], expected[..., 16:-16, 16:-16])  # beyond the last centres: 0, not the edge
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "lorentz", "poincare"])
-def test_an_fcn_answers_any_size_and_learns_in_every_part(geometry):
-    network = FCN(hcformer(), 4, InAnyGeometry(geometry=geometry, curvature=0.5))
+def test_finer_maps_add_their_logits_on_the_way_to_the_pixels():
+    """FCN-8s: three maps, each classified; twice finer, twice finer, eight times finer."""
+    network, x = FCN("resnet18", 4, FCNConfig(skips=2)).eval(), torch.randn(1, 3, 96, 64)
+    with torch.no_grad():
+        _, fine, middle, coarse = network.backbone.pyramid(x)
+        answers = [F.conv2d(m, h.weight, h.bias) for m, h in zip((coarse, middle, fine), network.heads, strict=True)]
+        first, second, last = (layer.weight for layer in network.upsamples)
+        to_middle = F.conv_transpose2d(answers[0], first, stride=2, padding=1)
+        to_fine = F.conv_transpose2d(answers[1] + to_middle, second, stride=2, padding=1)
+        expected = F.conv_transpose2d(answers[2] + to_fine, last, stride=8, padding=4)
+        assert_close(network(x), expected)
+
+
+def test_a_backbone_of_one_map_has_nothing_to_skip_to():
+    with pytest.raises(UserError, match="skips=1: the backbone has maps of 1 sizes; use a smaller number"):
+        FCN(timm_vit(16), 3, FCNConfig(skips=1))
+
+
+@pytest.mark.parametrize(("geometry", "skips"), [("euclidean", 1), ("lorentz", 0), ("lorentz", 2), ("poincare", 0)])
+def test_an_fcn_answers_any_size_and_learns_in_every_part(geometry, skips):
+    network = FCN(hcformer(), 4, FCNConfig(geometry=geometry, curvature=0.5, skips=skips))
     logits = network(torch.randn(2, 3, 50, 67))
     assert logits.shape == (2, 4, 50, 67)
     logits.square().mean().backward()
     silent = [name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not [name for name in silent if not name.startswith("backbone")]
-    decayed = param_groups(network, 0.1)[0]["params"]
-    assert not any(p is network.upsample.weight for p in decayed)
+    decayed = {id(p) for p in param_groups(network, 0.1)[0]["params"]}
+    assert not any(id(p) in decayed for p in network.upsamples.parameters())
