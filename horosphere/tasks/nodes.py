@@ -224,7 +224,7 @@ class Nodes(Task[NodeData]):
     @classmethod
     def vectors(cls, run: Run) -> Vectors:
         embedded: Embedded = cls.load(run)
-        return Vectors(embedded.labels, embedded.points, embedded.manifold)
+        return Vectors(embedded.labels, embedded.points, embedded.manifold, embedded.graph)
 
     # -- for people and studies -------------------------------------------------------------------------------------
 

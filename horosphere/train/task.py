@@ -186,8 +186,8 @@ class Task(Generic[Data]):
 
     @classmethod
     def vectors(cls, run: Run) -> Vectors:
-        """Labels and points of a run, for `horosphere export`."""
-        raise UserError(f"{run.folder}: a run of the task {cls.kind}, which learns no labelled points to export")
+        """Labels and points of a run, for `horosphere explore` and `horosphere export`."""
+        raise UserError(f"{run.folder}: a run of the task {cls.kind}, which learns no labelled points")
 
     def export(self, folder: Path, network: nn.Module) -> None:
         """The weights to use, beside the checkpoints, in the main process."""

@@ -1,16 +1,18 @@
-"""Labels and points as other programs read them: tables, and TensorBoard's embedding projector."""
+"""Labelled points of a run: for the explorer, for tables, and for TensorBoard's embedding projector."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from horosphere.data import Graph
 from horosphere.extras import require
 from horosphere.geometry import Lorentz, Manifold, Poincare, Product, lorentz_to_poincare
 
@@ -34,6 +36,10 @@ class Vectors:
     labels: Sequence[str]
     points: Tensor
     manifold: Manifold
+    graph: Graph | None = None  # how they are related, with the same labels
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # by name: a number or a text for each point
+    thumbnail: Callable[[int], np.ndarray | None] | None = None  # of a point by its number: (h, w, 3) uint8
+    aperture: Tensor | None = None  # (N,) half-apertures of entailment cones, in radians
 
     def coordinates(self, which: Coordinates) -> Tensor:
         """own: as they are stored. ball: hyperbolic parts in the Poincaré ball, scaled to radius 1.   -> (N, d)"""
