@@ -97,7 +97,8 @@ class FCN(nn.Module):
         super().__init__()
         model = create_backbone(backbone, 1, any_size=True) if isinstance(backbone, str) else backbone
         self.backbone, _ = adapt(model)
-        widths, strides = (numbers[::-1] for numbers in shapes_of(self.backbone))  # the coarsest map first
+        widths, strides = shapes_of(self.backbone)
+        widths, strides = widths[::-1], strides[::-1]  # the coarsest map first
         if config.skips >= len(widths):
             raise UserError(f"skips={config.skips}: the backbone has maps of {len(widths)} sizes; use a smaller number")
         read = slice(config.skips + 1)

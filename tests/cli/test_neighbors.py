@@ -171,7 +171,7 @@ def test_export_of_a_run_without_points(run):
     run_tiny(tiny("tables", write_data("tables", Path())), Path("table-run"))
     code, out, err = run("export", "table-run", "--to", "csv")
     assert (code, out) == (2, "")
-    assert err == "horosphere: table-run: a run of the task tables, which learns no labelled points to export\n"
+    assert err == "horosphere: table-run: a run of the task tables, which learns no labelled points\n"
     assert not Path("table-run/points.csv").exists()
 
 
