@@ -458,8 +458,10 @@ class _Loop:
 
     @contextmanager
     def abandoned_where_it_fails(self) -> Iterator[None]:
-        """A run that failed before its first step leaves nothing. One that was to replace another one, and failed before
-        its first checkpoint, leaves that one."""
+        """A run that failed before its first step leaves nothing.
+
+        One that was to replace another one, and failed before its first checkpoint, leaves that one.
+        """
         try:
             yield
         except BaseException:
