@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -84,6 +85,48 @@ def token_labels(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[st
     known = min(len(tokenizer), vocab_size)
     spelled = [tokenizer.decode([i]).replace(" ", SPACE) for i in range(known)]
     return [text if text.isprintable() else repr(text)[1:-1] for text in spelled] + [""] * (vocab_size - known)
+
+
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """The labels, with their number where there are several of one name: parts of a character all look alike.
+
+    >>> told_apart(["a", "�", "b", "�", ""])
+    ['a', '� #1', 'b', '� #3', '#4']
+    """
+    times = Counter(labels)
+    alone = [bool(label) and times[label] == 1 for label in labels]
+    return [label if own else f"{label} #{i}".strip() for i, (label, own) in enumerate(zip(labels, alone, strict=True))]
+
+
+def token_kind(text: str) -> str:
+    """What a token is for people who read.
+
+    >>> [token_kind(text) for text in (" the", "ing", " 12", ").", "\\n  ", "�")]
+    ['word start', 'inside', 'number', 'punctuation', 'space', 'part of a character']
+    """
+    bare = text.strip()
+    if not bare:
+        return "space"
+    if "\N{REPLACEMENT CHARACTER}" in bare:
+        return "part of a character"
+    if bare.isnumeric():
+        return "number"
+    if not any(map(str.isalnum, bare)):
+        return "punctuation"
+    return "word start" if text[0].isspace() else "inside"
+
+
+def token_columns(tokenizer: PreTrainedTokenizerFast, size: int) -> dict[str, list[Any]]:
+    """Of the first tokens: kind, length in characters, and number. A tokenizer that was trained has the frequent first.
+
+    >>> from horosphere.data.tokenizer import train_tokenizer
+    >>> columns = token_columns(train_tokenizer(["the cat"], vocab_size=257), 40)
+    >>> columns["kind"][:2], columns["length"][:2], columns["number"][:2]
+    (['special', 'punctuation'], [13, 1], [0, 1])
+    """
+    spelled, special = [tokenizer.decode([i]) for i in range(size)], set(tokenizer.all_special_ids)
+    kinds = ["special" if i in special else token_kind(text) for i, text in enumerate(spelled)]
+    return {"kind": kinds, "length": [len(text.strip()) for text in spelled], "number": list(range(size))}
 
 
 def word_examples(radius: TokenRadius, labels: Sequence[str], n: int, seen: int = SEEN) -> tuple[list[int], list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -21,8 +21,18 @@ from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.text import validate
 from horosphere.extras import require
 from horosphere.files import digest
+from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
-from horosphere.measure.language import TokenStudy, first_rows, study, token_counts, token_labels
+from horosphere.measure.language import (
+    TokenStudy,
+    first_rows,
+    study,
+    token_columns,
+    token_counts,
+    token_labels,
+    token_points,
+    told_apart,
+)
 from horosphere.models.carried import Carried
 from horosphere.models.ngram import NGram
 from horosphere.models.pretrained import CONFIG, put_files, read_language_model
@@ -35,10 +45,12 @@ from horosphere.settings import Count, Size
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import whole
 from horosphere.train.task import CompareOptions, Task
+from horosphere.train.vectors import Vectors
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+    from horosphere.models.helm import HelmForCausalLM
     from horosphere.train.recipe import Recipe
 
 # vocabularies are filled up to a multiple of it: kernels like that, and unused tokens are never predicted for long
@@ -259,6 +271,14 @@ class Language(Task[Corpus]):
     def load(cls, run: Run) -> TrainedLanguage:
         return load(run.folder)
 
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        """The tokens, where the stream begins."""
+        model, tokenizer = load(run.folder)
+        if _has_attention(model.config):
+            return token_vectors(*token_points(cast("HelmForCausalLM", model)), tokenizer)
+        return token_vectors(model.embed_tokens.weight, model.manifold, tokenizer)
+
     # -- for people and studies -------------------------------------------------------------------------------------
 
     def sections(self) -> dict[str, dict[str, Any]]:
@@ -347,6 +367,22 @@ def load(folder: str | Path) -> TrainedLanguage:
     if broken := next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), None):
         raise UserError(f"{folder}: its {broken} is not finite; delete its config.json to use the last checkpoint")
     return TrainedLanguage(model.eval(), tokenizer)
+
+
+def token_vectors(
+    table: Tensor, manifold: Manifold, tokenizer: PreTrainedTokenizerFast, more: Sequence[str] = ()
+) -> Vectors:
+    """Rows of a table (V, d) as people read them: the tokenizer's tokens, then `more` special ones.
+
+    What a vocabulary is filled up with stands for nothing, and is left out.
+    """
+    known = token_numbers(tokenizer)
+    columns = token_columns(tokenizer, known)
+    for number, name in enumerate(more, start=known):
+        for column, value in (("kind", "special"), ("length", len(name)), ("number", number)):
+            columns[column].append(value)
+    labels = told_apart([*token_labels(tokenizer, known), *more])
+    return Vectors(labels, table[: len(labels)].detach(), manifold.requires_grad_(False), columns=columns)
 
 
 def run_corpus(folder: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus:

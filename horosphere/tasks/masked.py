@@ -27,9 +27,11 @@ from horosphere.models.weights import begin_with
 from horosphere.progress import progress
 from horosphere.runs import RUN, Run
 from horosphere.settings import Count, Size
+from horosphere.tasks.language import token_vectors
 from horosphere.train.answers import Answers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
+from horosphere.train.vectors import Vectors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -38,6 +40,7 @@ AT_ONCE = 256  # rows that are judged at once
 DRAWS = 4  # times that each span is judged at the end, with other tokens hidden
 AROUND = 3  # special tokens of a row: one before, one after each span
 MASK = "[MASK]"  # what stands for a hidden token in a text
+SPECIALS = ("[CLS]", "[SEP]", MASK, "[PAD]")  # as BERT calls those of `Special`
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +254,13 @@ class Masked(Task[Corpus]):
 
     def trained(self, network: nn.Module, run: Run) -> TrainedMasked:
         return TrainedMasked(network, load_tokenizer(run.folder))
+
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        """The tokens. Their table is flat: rows add up with those of places before there is a point."""
+        trained: TrainedMasked = cls.load(run)
+        table = cast(Any, trained.network).tokens
+        return token_vectors(table.weight, table.manifold, trained.tokenizer, SPECIALS)
 
     # -- for people and studies -------------------------------------------------------------------------------------
 

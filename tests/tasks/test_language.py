@@ -516,3 +516,29 @@ def test_instruments_for_attention_refuse_a_model_that_has_none(text, tmp_path):
     with pytest.raises(UserError, match="these instruments look at attention"):
         token_study({"gru": tmp_path / "run"})
     assert Language.examine({"gru": Run.open(tmp_path / "run")}) is None
+
+
+# -- points -----------------------------------------------------------------------------------------------------------
+
+
+def test_points_are_the_tokens_of_the_tokenizer(run):
+    vectors, (model, tokenizer) = Language.vectors(Run.open(run)), load(run)
+    assert len(vectors.labels) == len(set(vectors.labels)) == len(tokenizer) < model.config.vocab_size
+    table, manifold = model.model.embed_tokens.weight, model.model.manifold
+    assert torch.equal(vectors.points, manifold.slots.space(table)[: len(tokenizer)])
+    assert repr(vectors.manifold) == repr(manifold)
+    assert not vectors.points.requires_grad
+    kinds = dict(zip(vectors.labels, vectors.columns["kind"], strict=True))
+    assert (kinds["␣cat"], kinds["a"], kinds["7"], kinds[";"]) == ("word start", "inside", "number", "punctuation")
+    assert kinds[tokenizer.bos_token] == "special"
+    assert all(len(column) == len(tokenizer) for column in vectors.columns.values())
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "lorentz"])
+def test_points_of_a_recurrent_model_are_its_characters(text, tmp_path, geometry):
+    run_tiny(tiny("characters", text, f"geometry={geometry}"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, model = Language.vectors(run), run.load().model
+    assert torch.equal(vectors.points, model.embed_tokens.weight[: len(vectors.labels)])
+    assert vectors.manifold.flat == (geometry == "euclidean")
+    assert {"␣", "c", "猫"} < set(vectors.labels)

@@ -8,6 +8,7 @@ import torch
 
 from horosphere.errors import UserError
 from horosphere.runs import Run
+from horosphere.tasks.masked import Masked
 from horosphere.train.training import evaluate
 from tests.tasks.test_every_task import live
 from tests.tasks.tiny import run_tiny, tiny, write_text
@@ -76,6 +77,17 @@ def test_other_data_are_read_by_the_tokenizer_of_the_run(text, tmp_path):
     other = write_text(tmp_path / "other.txt", TEXTS[:20])
     scores = evaluate(Run.open(tmp_path / "run"), other, device="cpu")
     assert all(math.isfinite(value) for value in scores.values())
+
+
+def test_points_are_the_tokens_and_the_special_ones(text, tmp_path):
+    run_tiny(tiny("masked", text, "geometry=lorentz"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors = Masked.vectors(run)
+    assert torch.equal(vectors.points, run.load().network.tokens.weight)
+    assert vectors.manifold.flat
+    assert vectors.labels[-4:] == ["[CLS]", "[SEP]", "[MASK]", "[PAD]"]
+    assert vectors.columns["kind"][-4:] == ["special"] * 4
+    assert len(set(vectors.labels)) == len(vectors.points)
 
 
 def test_rows_that_hold_nothing_are_refused(text):
