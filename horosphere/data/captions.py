@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlparse
@@ -41,10 +42,34 @@ class Captions:
         """All captions, chain by chain."""
         return [text for chain in self.chains for text in chain]
 
+    def tree(self) -> CaptionTree:
+        """Captions of one wording and one level are one."""
+        numbers: dict[tuple[int, str], int] = {}
+        chains = [[numbers.setdefault(place, len(numbers)) for place in enumerate(chain)] for chain in self.chains]
+        links = {link for chain in chains for link in pairwise(reversed(chain))}
+        below = {(len(numbers) + picture, chain[-1]) for picture, chain in zip(self.of.tolist(), chains, strict=True)}
+        first = np.unique(np.array(chains), return_index=True)[1]
+        return CaptionTree([*numbers], first, np.array(sorted(links | below)))
+
     def part(self, numbers: np.ndarray) -> Captions:
         """These chains, and the pictures they are of."""
         known, of = np.unique(self.of[numbers], return_inverse=True)
         return Captions([self.chains[n] for n in numbers], [self.pictures[n] for n in known], of)
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionTree:
+    """C captions and M pictures as nodes, each picture below the last caption of its chain.
+
+    >>> chains = [("dog", "poodle"), ("dog", "puppy")]
+    >>> tree = Captions(chains, [Path("a.jpg"), Path("b.jpg")], np.array([0, 1])).tree()
+    >>> tree.captions, tree.edges.tolist()  # the pictures are nodes 3 and 4
+    ([(0, 'dog'), (1, 'poodle'), (1, 'puppy')], [[1, 0], [2, 0], [3, 1], [4, 2]])
+    """
+
+    captions: list[tuple[int, str]]  # level, from 0 the most general, and text
+    first: np.ndarray  # (C,) where each stands among the `texts`, for the first time
+    edges: np.ndarray  # (E, 2) child, parent
 
 
 def read_captions(path: str | Path) -> Captions:

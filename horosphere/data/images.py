@@ -44,6 +44,7 @@ INSTEAD = "put a readable one in its place, under the same name"
 KNOWN_BY = 1 << 28  # bytes that pictures are known by, about at most: pixels in memory, bytes in rows
 PROBED = 64  # pictures whose size says how large the others are
 PICTURE = 1 << 30  # bytes of a file, at most
+THUMBNAIL = 96  # pixels of the longest side of a picture that is shown small
 RESIDENT = 8 * 10**9  # bytes of pixels that may live on the accelerator whole
 
 Later = Callable[[], Tensor]  # waits for pictures that are being read
@@ -258,6 +259,18 @@ def read_picture(path: str | Path, crop: Crop, *sizes: int) -> list[Tensor]:
     """The same box of a picture in a file at several sizes.   -> (3, size, size) uint8 each"""
     one = _one_picture(path)
     return [one.crops(np.zeros(1, np.int64), crop, np.zeros((1, 4)), size)()[0] for size in sizes]
+
+
+def thumbnail(picture: Image) -> np.ndarray:
+    """A picture to be shown small: THUMBNAIL pixels long at most, in RGB.   -> (h, w, 3) uint8
+
+    >>> from PIL import Image
+    >>> thumbnail(Image.new("L", (400, 100))).shape
+    (24, 96, 3)
+    """
+    small = picture.convert("RGB")  # a copy: it is made small in its place
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return np.asarray(small)
 
 
 def read_whole_picture(path: str | Path) -> Image:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -24,12 +25,14 @@ from torch import Tensor, nn
 
 from horosphere.catalogue import Comparison, Entrant
 from horosphere.data.captions import Captions, read_captions
-from horosphere.data.images import Pictures, pictures_in
+from horosphere.data.graph import Graph
+from horosphere.data.images import LazyPictures, Pictures, pictures_in, thumbnail
 from horosphere.errors import UserError
 from horosphere.evaluate.hierarcaps import hierarchy_retrieval, length_order, order_of
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.retrieval import recall_at
 from horosphere.files import digest, files_digest
+from horosphere.geometry import Euclidean, Manifold, half_aperture
 from horosphere.measure.captions import CaptionMap, caption_map, walks
 from horosphere.measure.towers import Graded, Named, vectors_of
 from horosphere.models.adapters import Adaptation, Adapter, Learner, adapt
@@ -44,6 +47,7 @@ from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import CompareOptions, Task
 from horosphere.train.training import reopened
+from horosphere.train.vectors import Vectors
 
 HELD_OUT = 5  # where nothing is held out, every fifth picture is, with its captions
 CANDIDATES = 8  # captions that are looked at to find one that is not true of a picture
@@ -382,6 +386,37 @@ class ImageText(Task[Captioned]):
         towers.settle()
         return towers.requires_grad_(False).eval()
 
+    @classmethod
+    @torch.no_grad()
+    def vectors(cls, run: Run) -> Vectors:
+        """Captions and pictures that are judged. On a sphere they are unit vectors of the flat space around it."""
+        opened, network = reopened(run, World(), quiet=False)
+        task, towers = cast(ImageText, opened), cast(Adapted, network.requires_grad_(False)).towers
+        judged, space = task.opened.judged, towers.space
+        tree = judged.tree()
+        said = space.text(vectors_of(towers.read, task.judged_texts.part(tree.first)))
+        seen = said[:0] if task.judged_views is None else space.image(vectors_of(towers.look, task.judged_views))
+        points, pictures = torch.cat([said, seen]), judged.pictures[: len(seen)]
+        levels, texts = zip(*tree.captions, strict=True)
+        told = {n: chain[-1] for n, chain in zip(judged.of.tolist(), judged.chains, strict=True)}
+        columns: dict[str, list[Any]] = {
+            "kind": ["caption"] * len(said) + ["picture"] * len(seen),
+            "level": [level + 1 for level in levels] + [judged.levels + 1] * len(seen),
+            "text": [*texts, *(told[n] for n in range(len(seen)))],
+        }
+        labels = [*texts, *(file.name for file in pictures)]
+        there = (tree.edges < len(points)).all(1)  # towers without eyes have no pictures
+        cones = space.manifold is not None and task.objective == "contrast" and space.config.entailment > 0
+        return Vectors(
+            labels,
+            points,
+            space.manifold or Euclidean(),
+            Graph(labels, tree.edges[there]),
+            columns,
+            partial(_thumbnail, pictures_in(pictures), len(said)),
+            half_aperture(points, cast(Manifold, space.manifold)) if cones else None,
+        )
+
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         config, captions = self.configuration(), facts["captions"]
         what = f"{config.method} on {self.towers}" if self.adapts else f"{self.model}, {config.geometry}"
@@ -447,6 +482,11 @@ def judge_words(towers: str, data: str, device: str = "cpu", quiet: bool = True)
 def shown_pictures(count: int) -> list[int]:
     """A few of so many, evenly apart."""
     return sorted(set(np.linspace(0, count - 1, SHOWN).astype(int).tolist()))
+
+
+def _thumbnail(pictures: LazyPictures, before: int, point: int) -> np.ndarray | None:
+    """Of a point that is a picture: they come after so many others."""
+    return None if point < before else thumbnail(pictures.picture(point - before))
 
 
 def _encoders(towers: Towers) -> nn.Module:

@@ -107,3 +107,21 @@ def test_files_that_cannot_be_read(folder):
     (folder / "y.csv").touch()
     with pytest.raises(UserError, match="files of captions"):
         read_captions(folder)
+
+
+def test_a_caption_of_two_chains_is_one_node_at_its_level(folder):
+    chains = [("animal", "dog", "a dog"), ("animal", "dog", "dog"), ("thing", "animal", "toy")]
+    tree = read_captions(write(folder, ".tsv", chains, ["a.jpg", "b.jpg", "a.jpg"])).tree()
+    texts = [text for chain in chains for text in chain]
+    assert [texts[i] for i in tree.first] == [text for _, text in tree.captions]
+    assert tree.captions == [
+        (0, "animal"),
+        (1, "dog"),
+        (2, "a dog"),
+        (2, "dog"),
+        (0, "thing"),
+        (1, "animal"),  # below another level it is another
+        (2, "toy"),
+    ]
+    links = [[1, 0], [2, 1], [3, 1], [5, 4], [6, 5]]
+    assert tree.edges.tolist() == [*links, [7, 2], [7, 6], [8, 3]]  # a picture lies below all that is said of it

