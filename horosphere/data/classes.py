@@ -16,6 +16,8 @@ from horosphere.files import write_whole
 from horosphere.foreign import Unreadable, printable, read_json
 
 CLASSES = "classes.json"
+ROOT = "all classes"  # the name of the root
+KNOWN = 3  # classes that a group without a name is known by
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +31,7 @@ class ClassTree:
 
     parents: np.ndarray  # (M,) int64: the parent of each node, -1 for the root
     classes: int  # K
+    names: Sequence[str] | None = None  # of the M - K nodes that are no classes, in their order; none: they have none
 
     def __post_init__(self) -> None:
         parents = np.asarray(self.parents)
@@ -50,6 +53,10 @@ class ClassTree:
             raise UserError(
                 f"{self.classes} classes in a tree of {nodes} nodes: the classes are its first nodes, at least one."
             )
+        if self.names is not None and len(self.names) != nodes - self.classes:
+            raise UserError(
+                f"{len(self.names)} names for the {nodes - self.classes} nodes that are no classes: give each one."
+            )
         if (inner := parents[(parents >= 0) & (parents < self.classes)]).size:
             raise UserError(
                 f"class {inner[0]} is the parent of another node, "
@@ -64,15 +71,44 @@ class ClassTree:
         return f"ClassTree({self.classes} classes, {len(self.parents)} nodes)"
 
     @staticmethod
-    def of_groups(groups: Sequence[int] | np.ndarray) -> ClassTree:
-        """Three levels: classes, their groups, a root. groups[k] is the group of class k, numbered from 0.   (K,)"""
+    def of_groups(groups: Sequence[int] | np.ndarray, names: Sequence[str] | None = None) -> ClassTree:
+        """Three levels: classes, their groups, a root. groups[k] is the group of class k, numbered from 0.   (K,)
+
+        names: of the groups.
+        """
         groups = np.asarray(groups)
         numbers = np.unique(groups)
         if groups.ndim != 1 or groups.dtype.kind not in "iu" or not np.array_equal(numbers, np.arange(len(numbers))):
             raise UserError("groups of classes are a list of whole numbers from 0, without gaps, one for each class.")
         groups = groups.astype(np.int64)
         classes, count = len(groups), len(numbers)
-        return ClassTree(np.concatenate([groups + classes, np.full(count, classes + count), [-1]]), classes)
+        if names is not None and len(names) != count:
+            raise UserError(f"{len(names)} names for {count} groups: give a name for each.")
+        parents = np.concatenate([groups + classes, np.full(count, classes + count), [-1]])
+        return ClassTree(parents, classes, None if names is None else [*names, ROOT])
+
+    def labels(self, classes: Sequence[str]) -> list[str]:
+        """What every node is called, where these are the classes. A group without a name is known by its classes.
+
+        >>> ClassTree.of_groups([0, 0, 1], ["plants", "animals"]).labels(["oak", "fir", "cat"])
+        ['oak', 'fir', 'cat', 'plants', 'animals', 'all classes']
+        >>> ClassTree.of_groups([0, 0, 1]).labels(["oak", "fir", "cat"])[3:]
+        ['oak, fir', 'of cat', 'all classes']
+        """
+        if self.names is not None:
+            return [*classes, *self.names]
+        below: list[list[str]] = [[] for _ in self.parents]
+        for number, name in enumerate(classes):
+            node = self.parents[number]
+            while node >= 0:
+                below[node].append(name)
+                node = self.parents[node]
+        return [*classes, *map(self._known_by, below[self.classes :])]
+
+    def _known_by(self, names: Sequence[str]) -> str:
+        if len(names) == self.classes:
+            return ROOT
+        return ", ".join([*names[:KNOWN], "…"][: len(names)]) if len(names) > 1 else f"of {names[0]}"
 
     @cached_property
     def depth(self) -> np.ndarray:
@@ -125,19 +161,23 @@ class ClassTree:
 
 def write_classes(folder: Path, classes: Sequence[str], tree: ClassTree | None = None) -> None:
     parents = None if tree is None else tree.parents.tolist()
-    write_whole(folder / CLASSES, json.dumps({"classes": list(classes), "parents": parents}).encode())
+    names = None if tree is None or tree.names is None else list(tree.names)
+    write_whole(folder / CLASSES, json.dumps({"classes": list(classes), "parents": parents, "groups": names}).encode())
 
 
 def read_classes(folder: Path) -> tuple[list[str], ClassTree | None]:
     file = folder / CLASSES
     try:
         content = read_json(file)
-        classes, parents = content.get("classes"), content.get("parents")
+        classes, parents, names = (content.get(key) for key in ("classes", "parents", "groups"))
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise Unreadable("it has no list of names")
         if not isinstance(parents, (list, NoneType)):
             raise Unreadable("its parents are no list")
-        tree = None if parents is None else ClassTree(np.array(parents), len(classes))
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise Unreadable("its groups are no list of names")
+        called = None if names is None else [printable(name) for name in names]
+        tree = None if parents is None else ClassTree(np.array(parents), len(classes), called)
         return [printable(name) for name in classes], tree
     except (UserError, ValueError) as error:
         raise UserError(f"{file}: a damaged file ({one_line(error)}); train the model again") from error

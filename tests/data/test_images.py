@@ -21,6 +21,7 @@ from horosphere.data.augment import (
     shifted_box,
     whole_box,
 )
+from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.images import TORCHVISION, ArrayPictures, open_images, pictures_in, resample
 from horosphere.data.order import shuffled
 from horosphere.errors import UserError
@@ -62,9 +63,21 @@ def test_an_npz_has_its_parts_names_and_tree(tmp_path):
     data = open_images(file)
     assert (len(data.train), len(data.valid), data.classes) == (48, 16, ["a", "b", "c", "d"])
     assert data.tree.parents.tolist() == [4, 5, 5, 4, 6, 6, -1]
+    assert data.tree.labels(data.classes)[4:] == ["a, d", "b, c", "all classes"]
     images, labels = pixels(16, seed=1)
     np.testing.assert_array_equal(stills(data.valid).permute(0, 2, 3, 1), images)
     np.testing.assert_array_equal(data.valid.labels, labels)
+
+
+def test_groups_keep_their_names(tmp_path):
+    called = {"coarse_of_fine": np.array([0, 1, 1, 0]), "coarse_names": np.array([b"warm", b"cold"])}
+    tree = open_images(write_npz(tmp_path / "set.npz", **called)).tree
+    write_classes(tmp_path, list("abcd"), tree)
+    classes, again = read_classes(tmp_path)
+    assert again.labels(classes) == tree.labels("abcd") == [*"abcd", "warm", "cold", "all classes"]
+    write_folder(tmp_path / "set", ["dog/pug", "dog/spitz", "cat"], each=10)
+    data = open_images(str(tmp_path / "set"))
+    assert data.tree.labels(data.classes) == ["cat", "dog/pug", "dog/spitz", "dog", "all classes"]
 
 
 def test_other_names_grey_pictures_and_columns_of_labels_will_do(tmp_path):
@@ -305,6 +318,7 @@ def test_folders_that_are_no_classes_are_named(tmp_path):
         ({"coarse_of_fine": np.array([0, 10**9, 1, 1])}, "groups of classes"),
         ({"coarse_of_fine": np.array([True, False, True, False])}, "groups of classes"),
         ({"coarse_of_fine": np.array([0])}, "the group of each"),
+        ({"coarse_of_fine": np.array([0, 0, 1, 1]), "coarse_names": np.array(["a"])}, "1 names for 2 groups"),
         ({"test_labels": None}, "no test_labels"),
         ({"train_images": None}, "neither train_images nor x_train"),
     ],
