@@ -44,7 +44,7 @@ def class_distances(points: Tensor, tree: ClassTree, manifold: Manifold | None =
     if points.ndim != 2 or len(points) not in (tree.classes, len(tree.parents)):
         raise UserError(f"points {tuple(points.shape)} for {tree}: give one for each class, or one for each node.")
     if len(points) < len(tree.parents):
-        points = _with_parents(points, tree, manifold)
+        points = with_parents(points, tree, manifold)
     parents = torch.as_tensor(tree.parents[: tree.classes], device=points.device)
     classes = points[: tree.classes]
     lengths = manifold.pairwise(classes, classes)
@@ -57,8 +57,12 @@ def class_distances(points: Tensor, tree: ClassTree, manifold: Manifold | None =
     )
 
 
-def _with_parents(points: Tensor, tree: ClassTree, manifold: Manifold) -> Tensor:
-    """Points for all nodes, from the deepest parents up.   (K, d) -> (M, d)"""
+def with_parents(points: Tensor, tree: ClassTree, manifold: Manifold) -> Tensor:
+    """Points for all nodes: a parent is the midpoint of its children.   (K, d) -> (M, d)
+
+    >>> with_parents(torch.tensor([[0.0], [1.0], [4.0]]), ClassTree.of_groups([0, 0, 1]), Euclidean())[:, 0]
+    tensor([0.0000, 1.0000, 4.0000, 0.5000, 4.0000, 2.2500])
+    """
     places = points.new_zeros(len(tree.parents), points.shape[1])
     places[: tree.classes] = points
     for node in sorted(range(tree.classes, len(tree.parents)), key=lambda node: -tree.depth[node]):

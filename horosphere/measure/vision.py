@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere.errors import UserError
@@ -18,6 +20,7 @@ from horosphere.nn.clustering import ClusterMixer
 
 ANSWERS = 5  # that are told
 EVEN = 0.95  # of the centres: a head that spreads over more clusters nothing; untrained ones do over 0.91 to 0.99
+DARK = 0.25  # of the light of a picture remains where nobody looks
 MEAN_STEPS, MEAN_ERROR = 300, 1e-4  # most steps; error allowed, as a share of the distance to the farthest point
 
 # -- HCFormer ---------------------------------------------------------------------------------------------------------
@@ -198,8 +201,7 @@ def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
     points, levels, parents, m = hierarchy.points[0].double(), hierarchy.levels, hierarchy.parents, hierarchy.manifold
     numbers = []
     with torch.no_grad():
-        entropy = torch.special.entr(hierarchy.attention[0].double()).sum((1, 2))
-        seen = entropy.exp() / hierarchy.attention[0, 0].numel()
+        seen = shares_seen(hierarchy.attention[0].double())
         distance, radius = m.pairwise(points, points), m.dist0(points)
         for level in range(int(levels.max()), -1, -1):
             nodes = torch.nonzero(levels == level)[:, 0]
@@ -209,6 +211,26 @@ def tree_numbers(hierarchy: Hierarchy) -> list[TreeLevel]:
             share, to_origin = float(seen[nodes].mean()), float(radius[nodes].mean())
             numbers.append(TreeLevel(count, share, to_origin, to_parent, to_others))
     return numbers
+
+
+def shares_seen(attention: Tensor) -> Tensor:
+    """exp of the entropy of attention, over the number of places: 1 looks everywhere.   (..., h, w) -> (...)
+
+    >>> shares_seen(torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
+    tensor(0.5000)
+    """
+    return torch.special.entr(attention).sum((-2, -1)).exp() / math.prod(attention.shape[-2:])
+
+
+def lit(attention: Tensor, picture: np.ndarray) -> np.ndarray:
+    """The picture, bright where attention is large and dark elsewhere.   (h, w), (H, W, 3) uint8 -> (H, W, 3) uint8
+
+    >>> lit(torch.tensor([[1.0, 0.0]]), np.full((1, 2, 3), 200, np.uint8))[0, :, 0]
+    array([200,  50], dtype=uint8)
+    """
+    fine = F.interpolate(attention[None, None].double(), picture.shape[:2], mode="bilinear", align_corners=False)[0, 0]
+    light = (fine / fine.max()).sqrt().numpy()  # the root, as in plots.vision: a node looks hard at a few places
+    return np.rint(picture * (DARK + (1 - DARK) * light[..., None])).astype(np.uint8)
 
 
 # -- all there is to see -----------------------------------------------------------------------------------------------

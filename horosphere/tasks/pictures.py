@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -12,15 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.augment import Augmentation, Draws, augment, in_channels, normalise, on_device
+from horosphere.data import Graph
+from horosphere.data.augment import Augmentation, Crop, Draws, augment, in_channels, normalise, on_device, whole_box
 from horosphere.data.classes import ClassTree, read_classes, write_classes
-from horosphere.data.images import ImageData, Later, open_images, read_picture
+from horosphere.data.images import THUMBNAIL, ImageData, ImageSet, Later, open_images, read_picture
+from horosphere.data.order import evenly
 from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.evaluate.classification import judge_pictures
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
-from horosphere.measure.hierarchy import class_distances
+from horosphere.geometry import Euclidean, Lorentz, Manifold
+from horosphere.measure.hierarchy import class_distances, with_parents
+from horosphere.measure.vision import lit, node_names, shares_seen
 from horosphere.models.backbones import blocks_of, classifier, for_cuda, head_of, laid_out
 from horosphere.models.config import InAnyGeometry
 from horosphere.models.heads import put_head
@@ -34,8 +40,11 @@ from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import CompareOptions, Task
+from horosphere.train.vectors import Vectors
 
 STRANGER = "of the way to a stranger"
+TREES = 16  # pictures whose trees of parts are points
+MIDDLE = partial(whole_box, 1.0)  # the largest square in the middle of a picture
 UNTRAINED = 1000  # classes of a network that was never trained; nobody reads its answer
 
 
@@ -204,6 +213,19 @@ class Pictures(Task[ImageData]):
         classes, tree = read_classes(run.folder)
         return TrainedPictures(network, classes, tree, self.size, self.augmentation, self.channels)
 
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        """The classes; of a Hi-Mapper the trees of parts of some pictures held out, one of a class."""
+        trained: TrainedPictures = cls.load(run)
+        trained.network.requires_grad_(False)
+        task = cast(Pictures, cls.of(run))
+        if isinstance(trained.network, HiMapper):
+            return _parts(trained, trained.network, task.open_data())
+        weights, manifold = _class_weights(trained.network, len(trained.classes))
+        found = class_points(manifold.lift(weights), manifold, trained.classes, trained.tree)
+        there = Path(task.data).exists()  # what is fetched from elsewhere is not fetched to be shown
+        return replace(found, thumbnail=class_pictures(task.open_data, trained.classes) if there else None)
+
     def untrained(self) -> TrainedPictures:
         """The network with new weights, the same ones every time."""
         with torch.random.fork_rng(devices=[]):
@@ -235,3 +257,86 @@ def evaluate_pictures(
     if data.tree is None or not len(answers):
         return scores
     return {**scores, **class_distances(answers[:, :-1] / answers[:, -1:], data.tree).in_strangers()}
+
+
+# -- points -----------------------------------------------------------------------------------------------------------
+
+
+def _class_weights(network: nn.Module, classes: int) -> tuple[Tensor, Manifold]:
+    """What the classifier weighs features by, a row a class, and the geometry it reads them in.   -> (K, d) float64
+
+    A row is the direction from the origin in which the logit of its class grows fastest, and as long as it is steep.
+    """
+    head = head_of(network)
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, Tensor) or len(weight) != classes:
+        raise UserError(f"{type(network).__name__}: its classifier has no row of weights for each class, so no points")
+    return weight.flatten(1).double(), cast(Manifold, getattr(head, "manifold", Euclidean()))
+
+
+def class_points(points: Tensor, manifold: Manifold, classes: list[str], tree: ClassTree | None) -> Vectors:
+    """Classes (K, d), and on a tree their groups, which lie at the midpoint of what is below them."""
+    if tree is None:
+        return Vectors(classes, points, manifold)
+    labels, above = tree.labels(classes), tree.parents.tolist()
+    edges = np.array([(node, parent) for node, parent in enumerate(above) if parent >= 0])
+    columns = {
+        "kind": ["class"] * len(classes) + ["group"] * (len(labels) - len(classes)),
+        "group": [labels[parent] if parent >= 0 else "" for parent in above],
+    }
+    return Vectors(labels, with_parents(points, tree, manifold), manifold, Graph(labels, edges), columns)
+
+
+def class_pictures(open_data: Callable[[], ImageData], classes: list[str]) -> Callable[[int], np.ndarray | None]:
+    """A small picture of each class, the first held out; None of what is no class. Data are opened when it is asked."""
+
+    @cache
+    def opened() -> tuple[ImageSet, dict[int, int]]:
+        data = open_data()
+        known, first = np.unique(data.valid.labels, return_index=True)
+        same = data.classes == classes  # of other data the numbers would mean other classes
+        return data.valid, dict(zip(known.tolist(), first.tolist(), strict=True)) if same else {}
+
+    def show(point: int) -> np.ndarray | None:
+        held, first = opened()
+        return small_pictures(held, np.array([first[point]]))[0] if point in first else None
+
+    return show
+
+
+def small_pictures(images: ImageSet, chosen: np.ndarray, crop: Crop = MIDDLE, size: int = THUMBNAIL) -> np.ndarray:
+    """(n,) -> (n, size, size, 3) uint8, at most as large as a thumbnail"""
+    size = min(size, THUMBNAIL)
+    return (
+        images.pictures.crops(images.numbers[chosen], crop, np.zeros((len(chosen), 4)), size)()
+        .numpy()
+        .transpose(0, 2, 3, 1)
+    )
+
+
+def _parts(trained: TrainedPictures, network: HiMapper, data: ImageData) -> Vectors:
+    """Hi-Mapper's trees of some pictures, of classes evenly apart. A node is shown as what it sees."""
+    held, own, parents = data.valid, network.mapper.manifold, network.mapper.parents.numpy()
+    known, first = np.unique(held.labels, return_index=True)
+    chosen, called = evenly(first, TREES), [data.classes[label] for label in evenly(known, TREES)]
+    box, size = trained.augmentation.still_box, trained.size
+    seen = held.pictures.crops(held.numbers[chosen], box, np.zeros((len(chosen), 4)), size)()
+    trees = network.hierarchy(normalise(in_channels(seen, trained.channels)))
+    shown, names = small_pictures(held, chosen, box, size), node_names(trees.parents)
+    labels = [f"{name} of {picture}" for picture in called for name in names]
+    starts = len(names) * np.arange(len(chosen))[:, None]
+    edges = np.stack([(starts + np.flatnonzero(parents >= 0)).ravel(), (starts + parents[parents >= 0]).ravel()], 1)
+    depth = int(trees.levels.max()) + 1
+    columns: dict[str, list[Any]] = {
+        "picture": [picture for picture in called for _ in names],
+        "branch": [name.rstrip("0123456789") for name in names] * len(chosen),
+        "level": [depth - level for level in trees.levels.tolist()] * len(chosen),
+        "share seen": shares_seen(trees.attention.double()).flatten().tolist(),
+    }
+
+    def show(point: int) -> np.ndarray:
+        picture, node = divmod(point, len(names))
+        return lit(trees.attention[picture, node], shown[picture])
+
+    manifold = Lorentz(float(own.c)) if isinstance(own, Lorentz) else own  # it is not learned any more
+    return Vectors(labels, trees.points.flatten(0, 1), manifold, Graph(labels, edges), columns, show)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
+from torch.testing import assert_close
 
 from horosphere.data.augment import Augmentation, normalise
 from horosphere.errors import UserError
@@ -23,7 +24,7 @@ from horosphere.evaluate import classification
 from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.geometry import Lorentz
 from horosphere.measure.hierarchy import class_distances
-from horosphere.models.backbones import blocks_of, classifier
+from horosphere.models.backbones import blocks_of, classifier, head_of
 from horosphere.models.convnets import CONVNETS
 from horosphere.models.hcformer import HCFORMER
 from horosphere.models.heads import LiftedClassifier
@@ -32,15 +33,15 @@ from horosphere.optim import param_groups
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
 from horosphere.tasks import pictures as module
-from horosphere.tasks.pictures import evaluate_pictures
+from horosphere.tasks.pictures import Pictures, evaluate_pictures
 from horosphere.train.averages import Averaged
 from horosphere.train.distributed import World
 from horosphere.train.engine import Place, _shapes
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
-from tests.data.pictures import write_folder, write_npz
+from tests.data.pictures import COLOURS, write_folder, write_npz
 from tests.tasks.test_every_task import live, tensors
-from tests.tasks.tiny import PICTURES, run_tiny, tiny
+from tests.tasks.tiny import PICTURES, SHORT, run_tiny, tiny
 from tests.tasks.two_processes import Normed
 from tests.train.toy_task import lines
 
@@ -73,6 +74,60 @@ def run(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "done"
     run_tiny(small(data), folder)
     return folder
+
+
+# -- points -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "lorentz", "poincare"])
+def test_points_are_the_classes_and_their_groups(data, tmp_path, geometry):
+    how = () if geometry == "euclidean" else ("model=resnet18", f"head.geometry={geometry}")
+    recipe = Recipe.read("hcformer-nano-32", [f"data={data}", "size=8", "batch=8", *SHORT, *how])
+    run_tiny(recipe, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, head = Pictures.vectors(run), head_of(run.load().network)
+    assert list(vectors.labels) == ["0", "1", "2", "3", "0, 1", "2, 3", "all classes"]
+    assert_close(vectors.manifold.lower(vectors.points[:4]), head.weight.double())
+    assert type(vectors.manifold).__name__.lower() == geometry
+    assert vectors.graph.edges.tolist() == [[0, 4], [1, 4], [2, 5], [3, 5], [4, 6], [5, 6]]
+    m = vectors.manifold
+    assert_close(m.dist(vectors.points[4], vectors.points[0]), m.dist(vectors.points[4], vectors.points[1]))
+    assert vectors.columns["group"][:5] == ["0, 1", "0, 1", "2, 3", "2, 3", "all classes"]
+    for number in range(4):  # the test pictures of a class have its colour
+        assert abs(vectors.thumbnail(number).mean((0, 1)) - COLOURS[number]).max() < 20
+    assert vectors.thumbnail(4) is None
+
+
+def test_points_of_a_hi_mapper_are_its_trees(data, tmp_path):
+    run_tiny(small(data, "tree.leaves=4", "tree.levels=2", "tree.width=8", "tree.heads=2"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, trained = Pictures.vectors(run), run.load()
+    assert len(set(vectors.labels)) == len(vectors.labels) == 4 * 6  # four classes, a picture each
+    assert set(vectors.columns["picture"]) == {"0", "1", "2", "3"}
+    images = trained.network.hierarchy(normalise(task_pictures(data)[:4]))
+    assert_close(vectors.points, images.points.flatten(0, 1))
+    assert isinstance(vectors.manifold, Lorentz)
+    assert "hyperboloid" in vectors.said("own")
+    for child, parent in vectors.graph.edges:
+        assert vectors.labels[child].startswith(vectors.labels[parent].split()[0])
+        assert vectors.columns["picture"][child] == vectors.columns["picture"][parent]
+        assert vectors.columns["level"][child] == vectors.columns["level"][parent] + 1
+    assert len(vectors.graph.edges) == 4 * 4
+    assert all(0 < share <= 1 + 1e-6 for share in vectors.columns["share seen"])
+    assert vectors.thumbnail(23).shape == (8, 8, 3)
+
+
+def task_pictures(data):
+    with np.load(data) as arrays:
+        return torch.from_numpy(arrays["test_images"]).permute(0, 3, 1, 2)
+
+
+def test_a_run_whose_data_are_gone_has_points_without_pictures(tmp_path):
+    data = write_npz(tmp_path / "set.npz")
+    run_tiny(small(data), tmp_path / "run")
+    os.remove(data)
+    vectors = Pictures.vectors(Run.open(tmp_path / "run"))
+    assert (vectors.graph, vectors.thumbnail, len(vectors.points)) == (None, None, 4)
 
 
 # -- recipes ----------------------------------------------------------------------------------------------------------
