@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,15 +19,26 @@ from horosphere.errors import UserError
 from horosphere.evaluate.classification import hierarchy_scores
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
-from horosphere.models.few_shot import FewShotLearner, TextLearner, alike, class_vectors, few_shot_learner
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.models.few_shot import (
+    FewShotLearner,
+    LinearProbe,
+    TextLearner,
+    alike,
+    class_vectors,
+    few_shot_learner,
+)
+from horosphere.models.lathadapter import placed
 from horosphere.models.prompts import filled
 from horosphere.models.towers import Towers, frozen, image_features, weights_digest
 from horosphere.models.weights import begin_with
 from horosphere.runs import Run
 from horosphere.settings import Size
 from horosphere.tasks.image_text import open_towers
+from horosphere.tasks.pictures import class_pictures, class_points
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
+from horosphere.train.vectors import Vectors as LabelledVectors
 
 PROBE = "linear-probe"  # has no texts, so new classes are nothing to it
 EVAL_ROWS = 4096  # pictures at once
@@ -236,6 +248,18 @@ class FewShot(Task[FewShotData]):
     def trained(self, network: nn.Module, run: Run) -> TrainedFewShot:
         return TrainedFewShot(cast(FewShotLearner, network), *read_classes(run.folder))
 
+    @classmethod
+    @torch.no_grad()
+    def vectors(cls, run: Run) -> LabelledVectors:
+        """The classes as pictures are compared with them. On a sphere they are points of the flat space around it."""
+        trained: TrainedFewShot = cls.load(run)
+        task = cast(FewShot, cls.of(run))
+        points, manifold = class_places(trained.network.requires_grad_(False))
+        found = class_points(points, manifold or Euclidean(), trained.classes, trained.tree)
+        if not Path(task.data).exists():
+            return found
+        return replace(found, thumbnail=class_pictures(partial(open_images, task.data, task.valid), trained.classes))
+
     # -- for people and studies -------------------------------------------------------------------------------------
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
@@ -254,6 +278,16 @@ class FewShot(Task[FewShotData]):
             return every
         able = tuple(entrant for entrant in every.entrants if f"model={PROBE}" not in entrant.changes)
         return catalogue.Comparison(every.name, every.column, able)
+
+
+def class_places(network: FewShotLearner) -> tuple[Tensor, Manifold | None]:
+    """Where a learner has its classes: None for the sphere of its towers.   -> (C, width)"""
+    if isinstance(network, LinearProbe):
+        return network.weight, Euclidean()
+    texts, space = cast(TextLearner, network).classes(), network.towers.space
+    if (adapter := cast(TextLearner, network).adapter) is not None:
+        return placed(adapter.refined(texts), adapter.space), adapter.space
+    return space.text(texts), space.manifold
 
 
 def within(labels: np.ndarray, part: slice) -> np.ndarray:

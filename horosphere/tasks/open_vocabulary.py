@@ -16,6 +16,7 @@ from horosphere.data.dense import IGNORED, DenseData, open_semantic
 from horosphere.errors import UserError, choices
 from horosphere.evaluate.metric import Metric
 from horosphere.evaluate.pixels import count_answers, semantic_scores
+from horosphere.geometry import Euclidean
 from horosphere.models.adapters import Adaptation
 from horosphere.models.cost_aggregation import OpenVocabularySegmenter, open_vocabulary_loss
 from horosphere.models.prompts import filled
@@ -30,6 +31,7 @@ from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import reopened
+from horosphere.train.vectors import Vectors
 
 COSINES = "cosines alone"  # what the towers say without a head
 EVERY = 3  # of so many classes one is not learned from, where nobody says which
@@ -178,6 +180,17 @@ class OpenVocabulary(Masks):
         classes, _ = read_classes(run.folder)
         segmenter = cast(OpenVocabularySegmenter, network)
         return TrainedSegmenter(segmenter, classes, self.unseen_of(classes), self.template, self.size)
+
+    @classmethod
+    @torch.no_grad()
+    def vectors(cls, run: Run) -> Vectors:
+        """The names of the classes. On a sphere they are points of the flat space around it."""
+        trained: TrainedSegmenter = cls.load(run)
+        network = trained.network.requires_grad_(False)
+        space, texts = network.towers.space, filled(trained.template, trained.classes)
+        seen = {"kind": ["unseen" if name in trained.unseen else "seen" for name in trained.classes]}
+        manifold = space.manifold or Euclidean()
+        return Vectors(trained.classes, space.text(network.vectors(texts)), manifold, columns=seen)
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         how = "frozen" if self.adaptation.method == "none" else self.adaptation.method

@@ -223,7 +223,7 @@ class Pictures(Task[ImageData]):
             return _parts(trained, trained.network, task.open_data())
         weights, manifold = _class_weights(trained.network, len(trained.classes))
         found = class_points(manifold.lift(weights), manifold, trained.classes, trained.tree)
-        there = Path(task.data).exists()  # what is fetched from elsewhere is not fetched to be shown
+        there = Path(task.data).exists()  # nothing is fetched from elsewhere to be shown
         return replace(found, thumbnail=class_pictures(task.open_data, trained.classes) if there else None)
 
     def untrained(self) -> TrainedPictures:

@@ -35,6 +35,7 @@ from horosphere.settings import Share, Size
 from horosphere.train.answers import Answers
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import Task
+from horosphere.train.vectors import Vectors
 
 SAMPLED = 99  # items that the one taken is set among, in the protocol of He et al. 2017
 PAIRS = 2**18  # scores at once: a perceptron keeps hundreds of numbers for each
@@ -225,6 +226,24 @@ class RatingsTask(Task[RatingData]):
         learned = read_learned(run.folder)
         return Recommender(network, RatingData(learned, learned.part(np.arange(0))))
 
+    @classmethod
+    @torch.no_grad()
+    def vectors(cls, run: Run) -> Vectors:
+        """The items, and the users where they are points too: where a score is a distance."""
+        trained: Recommender = cls.load(run)
+        network, learned = trained.network.requires_grad_(False), trained.data.learned
+        points, times = [item_points(network, trained.data)], [learned.item]
+        sides = [("item", trained.items)]
+        if isinstance(network, MatrixFactorisation) and network.config.score == "distance":
+            points, times = [*points, network.user.weight], [*times, learned.user]
+            sides.append(("user", trained.users))
+        columns: dict[str, list[Any]] = {
+            "kind": [kind for kind, names in sides for _ in names],
+            "ratings": [n for (_, names), of in zip(sides, times, strict=True) for n in counted(of, len(names))],
+        }
+        labels = [name for _, names in sides for name in names]
+        return Vectors(labels, torch.cat(points), cast(Manifold, network.manifold), columns=columns)
+
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         sizes = f"{facts['users']:,} users, {facts['items']:,} items, {facts['ratings']:,} ratings"
         by = "the last item of each user" if self.learns == "ranking" else "drawn at random"
@@ -307,6 +326,11 @@ def item_points(model: nn.Module, data: RatingData) -> Tensor:
     if isinstance(model, AutoRec):
         return torch.cat([model.code(given) for _, given in row_pieces(data, model)])
     return cast("MatrixFactorisation | NeuMF", model).item_points()
+
+
+def counted(numbers: np.ndarray, size: int) -> list[int]:
+    """How often each of so many numbers is there."""
+    return cast(list[int], np.bincount(numbers, minlength=size).tolist())
 
 
 def row_pieces(data: RatingData, model: AutoRec) -> Iterator[tuple[slice, Tensor]]:

@@ -17,7 +17,7 @@ from horosphere import catalogue
 from horosphere.data.classes import read_classes, write_classes
 from horosphere.data.order import evenly
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
-from horosphere.data.vocabulary import PAD, Vocabulary, padded, read_vocabularies, split, write_vocabularies
+from horosphere.data.vocabulary import PAD, SPECIALS, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import digest
@@ -26,6 +26,7 @@ from horosphere.runs import Run
 from horosphere.settings import Count, Size
 from horosphere.train.answers import Answers, best_of
 from horosphere.train.task import Task
+from horosphere.train.vectors import Vectors
 
 AT_ONCE = 256  # texts that are judged at once
 TEXT = "text"  # the name of the vocabulary in its file
@@ -169,6 +170,15 @@ class Texts(Task[TextData]):
     def trained(self, network: nn.Module, run: Run) -> TrainedTexts:
         known = _known(run.folder)
         return TrainedTexts(network, known.vocabulary, known.classes, self.length)
+
+    @classmethod
+    def vectors(cls, run: Run) -> Vectors:
+        """The tokens of the vocabulary, without the special ones."""
+        trained: TrainedTexts = cls.load(run)
+        table = cast(Any, trained.network.requires_grad_(False)).points
+        tokens, real = trained.vocabulary, slice(len(SPECIALS), len(trained.vocabulary))
+        counts = {"count": tokens.counts[real]}
+        return Vectors(tokens.tokens[real], table.weight[real], table.manifold, columns=counts)
 
     # -- for people and studies -------------------------------------------------------------------------------------
 

@@ -191,7 +191,8 @@ class Words(Task[Corpus]):
     @classmethod
     def vectors(cls, run: Run) -> Vectors:
         lexicon: TrainedWords = cls.load(run)
-        return Vectors(lexicon.words, lexicon.points, lexicon.manifold)
+        counts = {"count": read_words(run.folder / WORDS)[1].tolist()}
+        return Vectors(lexicon.words, lexicon.points, lexicon.manifold, columns=counts)
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         text = (

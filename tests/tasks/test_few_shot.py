@@ -9,7 +9,7 @@ import torch
 from horosphere.errors import UserError
 from horosphere.runs import Run
 from horosphere.tasks import few_shot as module
-from horosphere.tasks.few_shot import draw_shots, first_of_each
+from horosphere.tasks.few_shot import FewShot, draw_shots, first_of_each
 from horosphere.train.recipe import Recipe
 from tests.data.pictures import write_npz
 from tests.models.tiny_clip import write_clip
@@ -129,6 +129,17 @@ def test_every_method_learns_little_and_is_loaded_again(data, tmp_path, method):
     assert shares.shape == (2, 4)
     torch.testing.assert_close(shares.sum(1), torch.ones(2))
     assert trained.classes == COLOURS
+    vectors = FewShot.vectors(Run.open(tmp_path / "run"))
+    assert vectors.labels == [*COLOURS, "red, green", "blue, yellow", "all classes"]
+    assert vectors.points.shape == (7, trained.network.towers.width)
+    assert vectors.manifold.flat == ("lathadapter" not in method)
+    assert vectors.thumbnail(0)[..., 0].mean() > 200  # the class red
+    if method != "linear-probe":
+        picture = torch.randint(256, (1, 3, 32, 32), dtype=torch.uint8)
+        with torch.no_grad():
+            seen = torch.nn.functional.normalize(trained.network.towers.image(picture), dim=-1)
+        if vectors.manifold.flat:  # the nearest on a sphere is the most alike
+            assert vectors.manifold.dist(seen, vectors.points[:4]).argmin() == trained(picture).argmax()
 
 
 def test_steps_of_attributes_make_up_for_beta(data):

@@ -176,6 +176,9 @@ def test_a_run_answers_for_names_it_never_heard(data, tmp_path):
     answer = trained.segment(pictures(), ["floor", "box", "ball", "dog", "cat"])
     assert answer.shape == (2, 32, 40)
     assert answer.max() < 5
+    vectors = OpenVocabulary.vectors(Run.open(tmp_path / "run"))
+    assert (vectors.labels, vectors.columns["kind"]) == (trained.classes, ["seen", "seen", "unseen"])
+    torch.testing.assert_close(vectors.points.norm(dim=1), torch.ones(3))
 
 
 def test_towers_of_chance_learn_with_their_head(data, tmp_path):

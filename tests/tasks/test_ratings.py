@@ -11,7 +11,7 @@ from horosphere.errors import UserError
 from horosphere.evaluate.ranking import hit_at, places
 from horosphere.recipes import read_recipe
 from horosphere.runs import Run
-from horosphere.tasks.ratings import RatingsTask, predictions
+from horosphere.tasks.ratings import RatingsTask, item_points, predictions
 from horosphere.train.recipe import Recipe
 from tests.data.test_ratings import needs_recbole
 from tests.tasks.test_every_task import assert_same, exported, live
@@ -167,6 +167,36 @@ def test_distances_can_score_too(data, tmp_path):
     rating, ranking = (Run.open(tmp_path / name).scores() for name in ("mf", "bpr"))
     assert 0 < rating["rmse"] < 10
     assert 0 <= ranking["auc"] <= 1
+
+
+# -- points -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SMALL)
+def test_points_are_the_items(data, tmp_path, name, geometry):
+    run_tiny(recipe(name, data, f"geometry={geometry}"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, trained = RatingsTask.vectors(run), run.load()
+    assert vectors.labels == trained.items
+    with torch.no_grad():
+        assert torch.equal(vectors.points, item_points(trained.network, trained.data))
+    assert type(vectors.manifold).__name__.lower() == geometry
+    assert sum(vectors.columns["ratings"]) == len(trained.data.learned)
+
+
+def test_points_are_users_too_where_distances_score(data, tmp_path):
+    run_tiny(recipe("mf", data, "score=distance", "geometry=lorentz"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, trained = RatingsTask.vectors(run), run.load()
+    assert vectors.labels == [*trained.items, *trained.users]
+    assert vectors.columns["kind"] == ["item"] * 12 + ["user"] * 9
+    apart = vectors.manifold.dist(vectors.points[0], vectors.points[12:])
+    biases = trained.network.user_bias + trained.network.item_bias[0] + trained.network.mean
+    scores = trained.network(torch.arange(9), torch.zeros(9, 1, dtype=torch.long))[:, 0]
+    torch.testing.assert_close(scores, biases - apart.square())
+    one = trained.data.learned.user == 0
+    assert vectors.columns["ratings"][12] == one.sum()
 
 
 # -- what a run answers -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from horosphere.data.vocabulary import PAD
 from horosphere.errors import UserError
 from horosphere.runs import Run
+from horosphere.tasks.texts import Texts
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import evaluate
 from tests.tasks.test_every_task import live
@@ -84,6 +85,21 @@ def test_a_run_classifies(run):
     assert trained.classify([]) == []
     with pytest.raises(UserError, match=r'classify\("a whale"\): texts come in a list; write classify\(\["…"\]\)'):
         trained.classify("a whale")
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("model", MODELS)
+def test_points_are_the_words(data, tmp_path, model, geometry):
+    settings = [f"data={data}", "batch=8", "steps=2", "least=1", "width=4", *MODELS[model], f"geometry={geometry}"]
+    run_tiny(Recipe.read(model, settings), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    vectors, trained = Texts.vectors(run), run.load()
+    assert {"whale", "猫"} < set(vectors.labels)
+    number = trained.vocabulary.numbers["whale"]
+    at = vectors.labels.index("whale")
+    assert torch.equal(vectors.points[at], trained.network.points.weight[number])
+    assert vectors.columns["count"][at] == trained.vocabulary.counts[number] > 1
+    assert len(vectors.points) == len(vectors.labels) == len(vectors.columns["count"])
 
 
 def test_other_texts_are_judged_in_the_words_of_the_run(run, tmp_path):

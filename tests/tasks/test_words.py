@@ -87,6 +87,9 @@ def test_a_finished_run_has_its_vectors_and_words(story, tmp_path):
     assert names["words"] == list(words.words)
     assert names["counts"] == sorted(names["counts"], reverse=True)
     assert len(vectors) == len(names["words"])
+    found = Words.vectors(Run.open(tmp_path / "run"))
+    assert torch.equal(found.points, words.points)
+    assert (found.labels, found.columns["count"]) == (names["words"], names["counts"])
 
 
 def test_fasttext_knows_words_it_never_saw(story, tmp_path):
