@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from horosphere import catalogue, settings
 from horosphere.described import describe
 from horosphere.errors import UserError
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
 from horosphere.recipes import read_recipe, recipe_names
 from horosphere.runs import Run
 from horosphere.train import training
@@ -175,6 +176,36 @@ def test_micro_batches_change_nothing(data, runs, tmp_path, kind):
     for a, b in zip(*map(lines, folders), strict=True):
         assert a.pop("baseline", None) == b.pop("baseline", None)  # a name
         assert a == pytest.approx(b, rel=2e-3, abs=1e-5)
+
+
+# -- points -----------------------------------------------------------------------------------------------------------
+
+NO_POINTS = {"semantic", "instances", "boxes", "tables", "machines", "pairs", "transformed", "style", "tracks"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_points_are_whole_and_on_their_manifold(data, runs, kind):
+    run = Run.open(runs(kind))
+    task = type(tiny(kind, data(kind)).task)
+    if kind in NO_POINTS:
+        with pytest.raises(UserError, match="which learns no labelled points"):
+            task.vectors(run)
+        return
+    vectors = task.vectors(run)
+    count, m = len(vectors.labels), vectors.manifold
+    assert vectors.points.shape[0] == count > 2
+    assert vectors.points.isfinite().all()
+    assert m.dist0(vectors.points).isfinite().all()  # a point beyond the edge of a ball has no distance
+    assert not vectors.points.requires_grad
+    assert not any(parameter.requires_grad for parameter in m.parameters())
+    assert isinstance(m, (Euclidean, Lorentz, Poincare, Product))
+    assert all(len(column) == count for column in vectors.columns.values())
+    assert vectors.graph is None or list(vectors.graph.labels) == list(vectors.labels)
+    assert vectors.aperture is None or vectors.aperture.shape == (count,)
+    assert len(vectors.as_csv("ball").splitlines()) >= count + 1
+    shown = [vectors.thumbnail(i) for i in range(count)] if vectors.thumbnail else []
+    for picture in (picture for picture in shown if picture is not None):
+        assert (picture.dtype, picture.shape[2], max(picture.shape) <= 96) == (np.uint8, 3, True)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
