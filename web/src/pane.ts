@@ -1,0 +1,391 @@
+/** One map: a chart on a canvas, moved by hand, with lines, labels and marks over it. */
+
+import { annotate, labelsFor } from "./annotate";
+import type { Atlas } from "./atlas";
+import { Batches, type Seen, strength } from "./edges";
+import { Hands } from "./hands";
+import type { Complex } from "./hyperbolic";
+import { MODELS } from "./hyperbolic";
+import { importances, ordered } from "./importance";
+import type { Placed } from "./labels";
+import type { Look } from "./look";
+import { type Camera, Renderer } from "./renderer";
+import { nearest, type Pixel, project, within } from "./screen";
+import type { ChartMeta } from "./source";
+import type { Space } from "./space";
+import type { Theme } from "./theme";
+
+export type Tool = "move" | "lasso" | "box";
+
+/** What a map tells the page. */
+export interface Events {
+  hover(node: number | null, x: number, y: number): void;
+  pick(node: number | null, adds: boolean): void;
+  select(nodes: number[], adds: boolean): void;
+  moved(): void;
+  lost(): void;
+}
+
+const FLIGHT = 600; // milliseconds to a node
+const CLOSEST = 4096; // times nearer than all of it: there single precision ends
+const SMOOTH = 40; // milliseconds a frame may take while one moves: else less is drawn
+const LEAST = 20_000; // points or edges that are drawn all the same
+
+interface Flight {
+  begin: number;
+  way: (share: number) => void;
+  camera: Camera;
+  to: Camera;
+  done: () => void;
+}
+
+// Memory for a point: 24 bytes of pairs (flat: 16 of coordinates, sphere: 24), 12 frame, 8 pixels, 9 look, 8 order and
+// importance, 4 scores of labels, 4 for each column; 24 on the card. About 90 bytes and its label. 66 for an edge.
+export class Pane {
+  readonly element = document.createElement("div");
+  readonly canvas = document.createElement("canvas");
+  readonly overlay = document.createElement("canvas");
+  readonly hands: Hands;
+  space!: Space;
+  chart!: ChartMeta;
+  theme!: Theme;
+  camera: Camera = { x: 0, y: 0, scale: 1 };
+  tool: Tool = "move";
+  hovered: number | null = null;
+  focus: number | null = null;
+  marks: number[] = []; // neighbours of the focused
+  showsEdges = true;
+  showsLabels = true;
+  showsCones = true;
+  frames: number[] = []; // milliseconds of the last ones
+  readonly importance: Float32Array;
+  readonly order: Uint32Array; // the important last
+  readonly screen: Float32Array; // x, y of each point in pixels of the page
+  private readonly renderer: Renderer;
+  private readonly edgeOrder: Uint32Array;
+  private readonly batches = new Batches();
+  private cosh = new Float64Array(0);
+  private labels: Placed[] = [];
+  private budget = Infinity; // points and edges drawn while one moves
+  private readonly stale = { frame: true, look: true, points: true, labels: true };
+  private asked = 0;
+  private rested = 0;
+  private fitted = 1; // the scale at which all is seen, in a window of this size
+  private flight: Flight | null = null;
+
+  constructor(
+    readonly atlas: Atlas,
+    readonly look: Look,
+    readonly events: Events,
+  ) {
+    this.element.className = "pane";
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-label", `map of ${atlas.meta.name}. Arrows move, n and p walk the points, ? helps`);
+    this.overlay.className = "overlay";
+    this.element.append(this.canvas, this.overlay);
+    this.renderer = new Renderer(this.canvas);
+    this.canvas.addEventListener("webglcontextlost", () => events.lost());
+    this.screen = new Float32Array(2 * atlas.count);
+    const importance = (this.importance = importances(atlas));
+    this.order = ordered(atlas.count, (i) => importance[i]!);
+    this.renderer.setOrder(this.order);
+    const { edges } = atlas;
+    this.edgeOrder = ordered(edges.length / 2, (k) => 1 - importance[edges[2 * k]!]!);
+    this.hands = new Hands(this);
+    new ResizeObserver(() => this.resize()).observe(this.element);
+  }
+
+  // -- what is shown ------------------------------------------------------------------------------------------------
+
+  show(chart: ChartMeta, space: Space): void {
+    const model = this.space?.kind === "hyperbolic" ? this.space.model : 0;
+    this.land();
+    this.chart = chart;
+    this.space = space;
+    if (space.kind === "hyperbolic") space.model = model;
+    const { edges } = this.atlas;
+    this.cosh = new Float64Array(edges.length / 2);
+    for (let k = 0; k < this.cosh.length; k++) this.cosh[k] = space.edge(edges[2 * k]!, edges[2 * k + 1]!);
+    this.fit();
+  }
+
+  setModel(model: number): void {
+    if (this.space.kind !== "hyperbolic") return;
+    this.land();
+    this.space.model = model;
+    this.fit();
+    this.events.moved();
+  }
+
+  get modelName(): string {
+    const { kind, model } = this.space;
+    return kind === "hyperbolic" ? MODELS[model]!.name : kind === "sphere" ? "sphere" : "plane";
+  }
+
+  /** The whole of it, on the screen. */
+  fit(): void {
+    this.camera = this.whole();
+    this.fitted = this.camera.scale;
+    this.touch();
+  }
+
+  reset(): void {
+    this.land();
+    this.space.reset();
+    this.fit();
+    this.events.moved();
+  }
+
+  /** The camera that sees all of it. */
+  whole(): Camera {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    const side = Math.max(80, Math.min(width, height));
+    if (this.space.model === 2) return { x: 0, y: 1.25, scale: 0.36 * Math.max(80, height) };
+    return { x: 0, y: 0, scale: (0.47 * side) / this.space.reach };
+  }
+
+  // -- moving ---------------------------------------------------------------------------------------------------------
+
+  /** By so many pixels. */
+  push(dx: number, dy: number): void {
+    const middle = this.grip();
+    this.grab(middle, { x: middle.x + dx, y: middle.y + dy });
+    this.events.moved();
+  }
+
+  /** What was at one pixel goes to the other. Outside the space the camera moves. */
+  grab(before: Pixel, now: Pixel): void {
+    const [from, to] = [this.toPlace(before.x, before.y), this.toPlace(now.x, now.y)];
+    if (this.space.has(from) && this.space.has(to)) this.space.drag(from, to);
+    else this.camera = { ...this.camera, x: this.camera.x + from.re - to.re, y: this.camera.y + from.im - to.im };
+    this.touch();
+  }
+
+  /** A place to take hold of, near the middle of the screen. */
+  private grip(): Pixel {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const middle = { x: width / 2, y: height / 2 };
+    if (this.space.has(this.toPlace(middle.x, middle.y))) return middle;
+    return this.toPixels({ re: 0, im: this.space.model === 2 ? 1 : 0 });
+  }
+
+  zoom(by: number, x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2): void {
+    const at = this.toPlace(x, y);
+    const scale = Math.min(CLOSEST * this.fitted, Math.max(this.fitted / 4, this.camera.scale * by));
+    const shrunk = this.camera.scale / scale;
+    this.camera = { x: at.re + (this.camera.x - at.re) * shrunk, y: at.im + (this.camera.y - at.im) * shrunk, scale };
+    this.touch();
+    this.events.moved();
+  }
+
+  rotate(angle: number): void {
+    this.space.rotate(angle);
+    this.touch();
+    this.events.moved();
+  }
+
+  /** Fly to a node, along the geodesic. */
+  centre(node: number): Promise<void> {
+    this.land();
+    const middle = this.space.model === 2 ? { x: 0, y: 1 } : { x: 0, y: 0 };
+    const to = { ...middle, scale: Math.max(this.camera.scale, this.whole().scale) };
+    return new Promise((done) => {
+      this.flight = { begin: performance.now(), way: this.space.centring(node), camera: this.camera, to, done };
+      if (matchMedia("(prefers-reduced-motion: reduce)").matches) this.flight.begin -= FLIGHT;
+      this.touch();
+    });
+  }
+
+  /** End a flight where it is. */
+  land(): void {
+    this.flight?.done();
+    this.flight = null;
+  }
+
+  private fly(now: number): void {
+    if (!this.flight) return;
+    const { begin, way, camera, to, done } = this.flight;
+    const time = Math.min(1, Math.max(0, now - begin) / FLIGHT);
+    const share = time * time * (3 - 2 * time);
+    way(share);
+    const mix = (a: number, b: number): number => a + share * (b - a);
+    this.camera = { x: mix(camera.x, to.x), y: mix(camera.y, to.y), scale: mix(camera.scale, to.scale) };
+    this.touch();
+    if (time < 1) return;
+    this.flight = null;
+    done();
+    this.events.moved();
+  }
+
+  // -- places and pixels ------------------------------------------------------------------------------------------------
+
+  toPlace(x: number, y: number): Complex {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const { camera } = this;
+    return { re: camera.x + (x - width / 2) / camera.scale, im: camera.y - (y - height / 2) / camera.scale };
+  }
+
+  toPixels(z: Complex): Pixel {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const { camera } = this;
+    return { x: width / 2 + camera.scale * (z.re - camera.x), y: height / 2 - camera.scale * (z.im - camera.y) };
+  }
+
+  /** Where a node is on the screen; null behind the sphere. */
+  at(node: number): Pixel | null {
+    const place = this.space.place(node);
+    return place && this.toPixels(place);
+  }
+
+  nearest(x: number, y: number): number | null {
+    this.refresh();
+    return nearest(this.screen, this.look.shown, this.importance, x, y);
+  }
+
+  within(polygon: Complex[]): number[] {
+    this.refresh();
+    return within(this.screen, this.look.shown, polygon);
+  }
+
+  /** Points on the screen. */
+  inView(): number[] {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    return this.within([[0, 0], [width, 0], [width, height], [0, height]].map(([re, im]) => ({ re: re!, im: im! })));
+  }
+
+  // -- drawing ----------------------------------------------------------------------------------------------------------
+
+  /** Something has moved. */
+  touch(): void {
+    this.stale.frame = true;
+    this.later();
+  }
+
+  /** Colours or visibility have changed. */
+  restyle(): void {
+    this.stale.look = true;
+    this.later();
+  }
+
+  /** Only marks have changed: the points stay as they are drawn. */
+  remark(relabels = false): void {
+    this.stale.labels ||= relabels;
+    this.later();
+  }
+
+  private later(): void {
+    if (!this.asked) this.asked = requestAnimationFrame((now) => this.frame(now));
+  }
+
+  private frame(now: number): void {
+    this.asked = 0;
+    if (!this.space) return;
+    this.fly(now);
+    const began = performance.now();
+    const { stale } = this;
+    const moving = stale.frame;
+    if (moving || stale.look || stale.points) this.draw(moving ? this.budget : Infinity);
+    else this.annotate(Infinity);
+    if (!moving) return;
+    // what the graphics card needs is seen in the time to the next frame
+    requestAnimationFrame(() => this.measured(performance.now() - began));
+    clearTimeout(this.rested);
+    if (this.budget < this.size) this.rested = window.setTimeout(() => this.complete(), 150);
+  }
+
+  private get size(): number {
+    return Math.max(this.atlas.count, this.cosh.length);
+  }
+
+  private measured(took: number): void {
+    this.frames = [...this.frames.slice(-99), took];
+    if (took > SMOOTH) this.budget = Math.max(LEAST, Math.min(this.budget, this.size) / 2);
+    else if (took < SMOOTH / 2 && this.budget < this.size) this.budget *= 1.5;
+  }
+
+  /** All of it, when it rests. */
+  private complete(): void {
+    this.stale.points = true;
+    this.stale.labels = true;
+    this.later();
+  }
+
+  private refresh(): void {
+    if (!this.stale.frame) return;
+    this.stale.frame = false;
+    this.stale.labels = true;
+    this.space.update();
+    this.renderer.setFrame(this.space.frame);
+    project(this.space, this.camera, this.canvas.clientWidth, this.canvas.clientHeight, this.screen);
+  }
+
+  /** Draw now. most: points and edges. */
+  draw(most = Infinity): void {
+    const { look, stale } = this;
+    if (stale.look) {
+      stale.look = false;
+      stale.labels = true;
+      look.update();
+      this.renderer.setLook(look.colours, look.widths);
+    }
+    this.refresh();
+    stale.points = false;
+    const batches = this.showsEdges ? this.batches.fill(this.seen(), most) : [];
+    const lines = batches.reduce((sum, batch) => sum + batch.count, 0);
+    this.renderer.draw(this.space.model, this.camera, batches, strength(lines), this.theme.paper, most);
+    this.annotate(most);
+  }
+
+  /** What edges are chosen by. */
+  seen(): Seen {
+    const { atlas, look, space, screen, cosh } = this;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const { shown, colours } = look;
+    return { edges: atlas.edges, order: this.edgeOrder, cosh, space, screen, shown, colours, width, height };
+  }
+
+  /** Labels as they lie over the points now. */
+  get written(): Placed[] {
+    return this.showsLabels ? this.labels : [];
+  }
+
+  private annotate(most: number): void {
+    if (this.stale.labels) {
+      this.stale.labels = false;
+      this.labels = this.showsLabels ? labelsFor(this, most === Infinity) : [];
+    }
+    annotate(this, this.labels);
+  }
+
+  finish(): void {
+    this.renderer.finish();
+  }
+
+  // -- the camera, whatever the size of the window ------------------------------------------------------------------------
+
+  private resize(): void {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    for (const canvas of [this.canvas, this.overlay]) {
+      canvas.width = Math.max(1, Math.round(width * devicePixelRatio));
+      canvas.height = Math.max(1, Math.round(height * devicePixelRatio));
+    }
+    if (!this.space) return;
+    const { scale } = this.whole();
+    this.camera = { ...this.camera, scale: (this.camera.scale * scale) / this.fitted };
+    this.fitted = scale;
+    this.touch();
+  }
+
+  /** Centre, and how near. */
+  cameraState(): number[] {
+    return [this.camera.x, this.camera.y, this.camera.scale / this.fitted];
+  }
+
+  restoreCamera([x, y, nearness]: number[]): void {
+    if (![x, y, nearness].every(Number.isFinite) || nearness! <= 0) return;
+    this.fitted = this.whole().scale;
+    this.camera = { x: x!, y: y!, scale: nearness! * this.fitted };
+    this.touch();
+  }
+}
