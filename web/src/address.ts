@@ -43,7 +43,7 @@ export async function restore(app: App, state: State): Promise<void> {
   app.paint();
   for (const topic of ["active", "tool", "look", "chart", "selection", "search", "focus"] as const) app.emit(topic);
   const omitted = state.views.reduce((most, view) => Math.max(most, view.omitted), 0);
-  if (omitted) app.announce(`The link does not hold its selection: ${plural(omitted, "point")} were too many.`);
+  if (omitted) app.say(`The link does not hold its selection: ${plural(omitted, "point")} were too many.`);
 }
 
 async function restoreView(app: App, view: View, state: ViewState, without: string): Promise<void> {
@@ -103,7 +103,12 @@ export function follow(app: App): void {
   });
 }
 
-/** The address of what is seen now. */
-export function link(app: App): string {
-  return `${location.href.replace(/#.*$/, "")}#${write(stateOf(app))}`;
+/** The address of what is seen now, and in words what it does not hold. */
+export function link(app: App): { address: string; without: string } {
+  const hash = write(stateOf(app));
+  const omitted = read(hash, app.views.length).views.some((view) => view.omitted);
+  return {
+    address: `${location.href.replace(/#.*$/, "")}#${hash}`,
+    without: omitted ? "The selection is too large for it and left out." : "",
+  };
 }

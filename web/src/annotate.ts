@@ -2,7 +2,7 @@
 
 import { css } from "./colours";
 import type { Complex } from "./hyperbolic";
-import { type Placed, placeLabels } from "./labels";
+import { type Candidate, type Placed, placeLabels } from "./labels";
 import type { Pane } from "./pane";
 import type { Pixel } from "./screen";
 import { FLAT, Hyperbolic } from "./space";
@@ -12,6 +12,7 @@ const SCANNED = 4_000; // labels that are tried
 const WHILE_MOVING = 100_000; // points looked at for labels while one moves: the important ones
 export const CONE = [230, 159, 0] as const;
 const LASSO = [86, 180, 233] as const;
+const [BESIDE, FOCUSED] = [8, 13]; // pixels from a point to its label; the focused one has a ring
 export const FONT = "12px system-ui, sans-serif";
 
 export function annotate(pane: Pane, labels: Placed[]): void {
@@ -85,7 +86,10 @@ export function wayUp(pane: Pane, node: number): Pixel[][] {
 function ring(pen: CanvasRenderingContext2D, pane: Pane, node: number, radius: number, width: number): void {
   const at = pane.at(node);
   if (!at || !pane.look.shown[node]) return;
-  for (const [style, wide] of [[css(pane.theme.paper, 0.9), width + 2], [pane.theme.accent, width]] as const) {
+  for (const [style, wide] of [
+    [css(pane.theme.paper, 0.9), width + 2],
+    [pane.theme.accent, width],
+  ] as const) {
     pen.strokeStyle = style;
     pen.lineWidth = wide;
     pen.beginPath();
@@ -95,7 +99,11 @@ function ring(pen: CanvasRenderingContext2D, pane: Pane, node: number, radius: n
 }
 
 function lasso(pen: CanvasRenderingContext2D, pane: Pane, drawn: Complex[]): void {
-  trace(pen, drawn.map(({ re, im }) => ({ x: re, y: im })), true);
+  trace(
+    pen,
+    drawn.map(({ re, im }) => ({ x: re, y: im })),
+    true,
+  );
   pen.fillStyle = css(LASSO, 0.15);
   pen.fill();
   pen.strokeStyle = pane.theme.accent;
@@ -118,8 +126,8 @@ function write(pen: CanvasRenderingContext2D, pane: Pane, labels: Placed[]): voi
   pen.strokeStyle = css(pane.theme.paper, 0.85);
   pen.fillStyle = pane.theme.ink;
   for (const { text, x, y } of labels) {
-    pen.strokeText(text, x + 8, y);
-    pen.fillText(text, x + 8, y);
+    pen.strokeText(text, x, y);
+    pen.fillText(text, x, y);
   }
 }
 
@@ -130,13 +138,14 @@ export function labelsFor(pane: Pane, all: boolean): Placed[] {
   const nearer = Math.log2(Math.max(1, pane.camera.scale / pane.whole().scale));
   const most = Math.round((LABELS + 20 * nearer) * Math.min(1.5, Math.max(0.3, pane.canvas.clientWidth / 900)));
   const measure = (text: string): number => pen.measureText(text).width;
-  return placeLabels(candidates(pane, all), (node) => pane.atlas.labels[node]!, measure, 15, most);
+  const sheet = { width: pane.canvas.clientWidth, height: 15, most, measure };
+  return placeLabels(candidates(pane, all), (node) => pane.atlas.labels[node]!, sheet);
 }
 
 let scores = new Float32Array(0);
 
 /** Nodes to label: the focused, the selected, then by importance and by how large the picture is there. */
-function candidates(pane: Pane, all: boolean): { node: number; x: number; y: number }[] {
+function candidates(pane: Pane, all: boolean): Candidate[] {
   const { screen, look, importance, space, order } = pane;
   const { clientWidth: width, clientHeight: height } = pane.canvas;
   const curved = space.model < FLAT;
@@ -157,7 +166,10 @@ function candidates(pane: Pane, all: boolean): { node: number; x: number; y: num
   }
   const least = seen.length > SCANNED ? threshold(seen) : -Infinity;
   const best = seen.filter((i) => scores[i]! >= least).sort((a, b) => scores[b]! - scores[a]!);
-  return best.slice(0, SCANNED).map((node) => ({ node, x: screen[2 * node]!, y: screen[2 * node + 1]! }));
+  return best.slice(0, SCANNED).map((node) => {
+    const gap = node === pane.focus ? FOCUSED : BESIDE;
+    return { node, x: screen[2 * node]!, y: screen[2 * node + 1]!, gap };
+  });
 }
 
 /** The score that about SCANNED nodes reach, from a sample. */

@@ -7,7 +7,8 @@ import type { ChartMeta, Meta } from "./source";
 import { THEMES } from "./theme";
 import { View } from "./view";
 
-export type Topic = "focus" | "neighbours" | "selection" | "look" | "chart" | "active" | "tool" | "moved" | "theme" | "search";
+export type Topic =
+  "focus" | "neighbours" | "selection" | "look" | "chart" | "active" | "tool" | "moved" | "theme" | "search";
 
 export class App {
   readonly views: View[] = [];
@@ -17,20 +18,25 @@ export class App {
   planning = false;
   query = "";
   theme: "light" | "dark" | "system" = "system";
-  /** Said where everybody reads it, and to those who listen. */
+  /** To those who listen. */
   announce: (text: string) => void = () => undefined;
+  /** To everybody. */
+  say: (text: string) => void = () => undefined;
   fail: (text: string) => void = () => undefined;
-  private readonly listeners = new Map<Topic, (() => void)[]>();
+  private readonly listeners = new Map<Topic, { listener: () => void; owner: Node | null }[]>();
   private walk: { origin: number; at: number; list: number[] } | null = null;
 
   constructor(readonly meta: Meta) {}
 
-  on(topics: Topic[], listener: () => void): void {
-    for (const topic of topics) this.listeners.set(topic, [...(this.listeners.get(topic) ?? []), listener]);
+  /** A listener with an owner ends when that is no longer part of the page. */
+  on(topics: Topic[], listener: () => void, owner: Node | null = null): void {
+    for (const topic of topics) this.listeners.set(topic, [...(this.listeners.get(topic) ?? []), { listener, owner }]);
   }
 
   emit(topic: Topic): void {
-    for (const listener of this.listeners.get(topic) ?? []) listener();
+    const living = (this.listeners.get(topic) ?? []).filter(({ owner }) => !owner || owner.isConnected);
+    this.listeners.set(topic, living);
+    for (const { listener } of living) listener();
   }
 
   get view(): View {
@@ -48,10 +54,9 @@ export class App {
 
   /** Show everything about a node; the node of the same name elsewhere too. */
   focus(view: View, node: number | null, flies = false): void {
-    if (this.planning && node !== null && view.focus !== null && node !== view.focus) {
-      this.planning = false;
-      void this.throughPlane(view, view.focus, node);
-      return;
+    if (this.planning && node !== null && view === this.view && node !== view.focus) {
+      if (view.focus !== null) return void this.throughPlane(view, view.focus, node);
+      this.say("Now pick the second node of the plane.");
     }
     this.walk = null;
     this.focusOne(view, node, flies);
@@ -115,7 +120,14 @@ export class App {
       at = (at - by + count) % count; // the important ones are last
       if (view.look.shown[order[at]!]) break;
     }
-    this.focus(view, order[at]!);
+    this.reach(view, order[at]!);
+  }
+
+  /** Focus a node, and fly to it where it is not seen. */
+  private reach(view: View, node: number): void {
+    const at = view.pane.at(node);
+    const { clientWidth: width, clientHeight: height } = view.pane.canvas;
+    this.focus(view, node, !at || at.x < 0 || at.y < 0 || at.x > width || at.y > height);
   }
 
   /** The next neighbour of the node from which the walk began. */
@@ -127,7 +139,7 @@ export class App {
     }
     const walk = this.walk;
     walk.at = (walk.at + by + walk.list.length) % walk.list.length;
-    this.focus(view, walk.list[walk.at]!);
+    this.reach(view, walk.list[walk.at]!);
     this.walk = walk;
   }
 
@@ -205,10 +217,19 @@ export class App {
     if (view.look.colourBy?.name === DISTORTION) this.emit("look");
   }
 
+  /** The next two nodes, or the focused and the next, make a plane. */
+  plan(view: View): void {
+    this.planning = true;
+    this.activate(view);
+    this.say(view.focus === null ? "Pick the first node of the plane." : "Pick the second node of the plane.");
+    this.emit("chart");
+  }
+
   async throughPlane(view: View, first: number, second: number): Promise<void> {
+    this.planning = false;
     try {
       await this.chart(view, await view.atlas.through(first, second));
-      this.announce(view.pane.chart.name);
+      this.say(view.pane.chart.name);
     } catch (error) {
       this.fail(`The plane could not be made: ${(error as Error).message}`);
     }

@@ -108,7 +108,8 @@ export class Atlas {
       const r = Math.sqrt(length) / model.unit;
       const flat = Math.hypot(x, y);
       if (flat === 0) [x, y] = [1, 0];
-      const far = (model.kind === "hyperbolic" ? Math.sinh(r) : model.kind === "sphere" ? Math.sin(r) : r) / (flat || 1);
+      const far =
+        (model.kind === "hyperbolic" ? Math.sinh(r) : model.kind === "sphere" ? Math.sin(r) : r) / (flat || 1);
       out.set(model.kind === "sphere" ? [x * far, y * far, Math.cos(r)] : [x * far, y * far], width * i);
     }
     const name = `${THROUGH} ${this.labels[first]} and ${this.labels[second]}`;
@@ -147,7 +148,10 @@ export class Atlas {
   // -- nodes ------------------------------------------------------------------------------------------------------
 
   find(label: string): number {
-    this.numbers ??= new Map(this.labels.map((name, i) => [name, i]));
+    if (!this.numbers) {
+      this.numbers = new Map();
+      for (let i = this.count - 1; i >= 0; i--) this.numbers.set(this.labels[i]!, i); // of equal labels the first
+    }
     return this.numbers.get(label) ?? -1;
   }
 
@@ -170,7 +174,9 @@ export class Atlas {
   }
 
   children(node: number): number[] {
-    return this.linked(node).filter((other) => other < 0).map((other) => -other - 1);
+    return this.linked(node)
+      .filter((other) => other < 0)
+      .map((other) => -other - 1);
   }
 
   degree(node: number): number {

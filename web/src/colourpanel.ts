@@ -6,7 +6,7 @@ import { css, shade } from "./colours";
 import { grouped, h, setPressed, short } from "./dom";
 import { histogram } from "./histogram";
 import { shortened } from "./labels";
-import { extent, type Legend } from "./look";
+import type { Legend } from "./look";
 import type { View } from "./view";
 
 const LISTED = 100; // categories of a legend
@@ -26,7 +26,31 @@ export function colourPanel(app: App): HTMLElement {
     if (list) list.scrollTop = top;
   };
   app.on(["look", "active", "chart"], update);
-  return h("section", { class: "panel", "aria-label": "colours" }, h("h3", {}, "Colour and size"), body);
+  update();
+  return h("section", { class: "panel", "aria-label": "colours" }, h("h3", {}, "Colour and size"), body, filters(app));
+}
+
+/** What is left out by filters, of whichever column, and the way back. */
+function filters(app: App): HTMLElement {
+  const said = h("span", {});
+  const clear = (): void => {
+    app.view.look.clearFilters();
+    app.restyled(app.view);
+  };
+  const row = h(
+    "p",
+    { class: "row filters" },
+    said,
+    h("button", { type: "button", class: "small", on: { click: clear } }, "show all"),
+  );
+  const update = (): void => {
+    const names = app.view.look.filters();
+    row.hidden = names.length === 0;
+    said.textContent = `Filtered by ${names.join(", ")}.`;
+  };
+  app.on(["look", "active"], update);
+  update();
+  return row;
 }
 
 function choosers(app: App, view: View): Node[] {
@@ -38,7 +62,7 @@ function choosers(app: App, view: View): Node[] {
     name === DISTORTION ? view.distortion : (atlas.columns.find((column) => column.name === name) ?? null);
   const colour = chooser("Colour", coloured, look.colourBy?.name ?? "", (name) => {
     const column = find(name);
-    if (name === DISTORTION && !column) app.announce("The distortion is being computed.");
+    if (name === DISTORTION && !column) app.say("The distortion is still being computed: a moment.");
     else app.colour(view, column);
   });
   const size = chooser("Size", sized, look.sizeBy?.name ?? "", (name) => app.size(view, find(name)));
@@ -58,11 +82,14 @@ function legend(app: App, view: View): Node[] {
   const column = view.look.colourBy;
   if (!column) return [];
   if (column.kind === "category") return categories(app, view, column);
-  const [low, high] = extent(column.values);
   const bar = h("div", { class: "bar" });
   const stops = Array.from({ length: 9 }, (_, k) => css(shade(k / 8)));
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const scale = h("div", { class: "scale" }, h("span", {}, short(low)), h("span", {}, column.name), h("span", {}, short(high)));
+  const [low, high] = [h("span", {}), h("span", {})];
+  const scale = h("div", { class: "scale" }, low, h("span", {}, column.name), high);
+  const label = (): void => [low, high].forEach((end, k) => (end.textContent = short(view.look.domain(column)[k]!)));
+  app.on(["look"], label, scale);
+  label();
   return [bar, scale, histogram(app, view, column)];
 }
 
@@ -73,7 +100,9 @@ function categories(app: App, view: View, column: Column): Node[] {
     look.hide(column, codes, hidden);
     app.restyled(view);
   };
-  const items = all.slice(0, LISTED).map((entry) => h("li", {}, category(look.isHidden(column, entry.code), entry, hide)));
+  const items = all
+    .slice(0, LISTED)
+    .map((entry) => h("li", {}, category(look.isHidden(column, entry.code), entry, hide)));
   if (all.length > LISTED) items.push(h("li", { class: "muted" }, `${grouped(all.length - LISTED)} more`));
   const codes = all.map(({ code }) => code);
   const none = look.hiddenOf(column) === codes.length;

@@ -7,4 +7,5 @@ export function cell(content: string | number): string {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export const csv = (rows: (string | number)[][]): string => rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+export const csv = (rows: (string | number)[][]): string =>
+  rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");

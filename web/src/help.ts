@@ -33,8 +33,10 @@ export function toggleHelp(): void {
   else dialog?.showModal();
 }
 
+export const helpIsOpen = (): boolean => dialog?.open ?? false;
+
 export function closeHelp(): boolean {
-  const open = dialog?.open ?? false;
+  const open = helpIsOpen();
   if (open) dialog!.close();
   return open;
 }

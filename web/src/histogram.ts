@@ -16,7 +16,13 @@ export interface Counts {
 }
 
 /** How many numbers fall into each of equal bins, and how many of those that are meant. */
-export function counted(values: Float32Array, low: number, high: number, bins: number, meant: (i: number) => boolean): Counts {
+export function counted(
+  values: Float32Array,
+  low: number,
+  high: number,
+  bins: number,
+  meant: (i: number) => boolean,
+): Counts {
   const [all, part] = [new Uint32Array(bins), new Uint32Array(bins)];
   const by = bins / (high - low || 1);
   for (let i = 0; i < values.length; i++) {
@@ -56,7 +62,7 @@ export function histogram(app: App, view: View, column: Column): HTMLElement {
     clear.hidden = !range;
     requestAnimationFrame(() => paint(canvas, view, column, [low, high], brush()));
   };
-  app.on(["look", "selection", "theme"], () => canvas.isConnected && draw());
+  app.on(["look", "selection", "theme"], draw, canvas);
   canvas.addEventListener("brush", draw);
   new ResizeObserver(draw).observe(canvas);
   const ends = h("div", { class: "ends" }, from, h("span", {}, "to"), to, clear);
@@ -70,7 +76,8 @@ function drag(canvas: HTMLCanvasElement, done: (from: number, to: number) => voi
     const box = canvas.getBoundingClientRect();
     return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
   };
-  const span = (): [number, number] | null => (Number.isNaN(begin) ? null : [Math.min(begin, now), Math.max(begin, now)]);
+  const span = (): [number, number] | null =>
+    Number.isNaN(begin) ? null : [Math.min(begin, now), Math.max(begin, now)];
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     begin = now = share(event);
@@ -90,7 +97,13 @@ function drag(canvas: HTMLCanvasElement, done: (from: number, to: number) => voi
   return span;
 }
 
-function paint(canvas: HTMLCanvasElement, view: View, column: Column, ends: [number, number], brush: [number, number] | null): void {
+function paint(
+  canvas: HTMLCanvasElement,
+  view: View,
+  column: Column,
+  ends: [number, number],
+  brush: [number, number] | null,
+): void {
   const { look, pane } = view;
   const { clientWidth: width } = canvas;
   canvas.width = Math.max(1, Math.round(width * devicePixelRatio));
@@ -103,11 +116,16 @@ function paint(canvas: HTMLCanvasElement, view: View, column: Column, ends: [num
   const wide = width / BINS;
   // the height is the root of the count: small bins are seen too
   const tall = (n: number): number => (n ? Math.max(1.5, (HEIGHT - 2) * Math.sqrt(n / most)) : 0);
+  const [least, greatest] = look.domain(column);
+  const colourOf = (k: number): string => {
+    const value = ends[0] + ((k + 0.5) / BINS) * (ends[1] - ends[0]);
+    return css(shade((value - least) / (greatest - least || 1)));
+  };
   const coloured = look.colourBy === column;
   for (let k = 0; k < BINS; k++) {
     pen.fillStyle = pane.theme.line;
     pen.fillRect(k * wide, HEIGHT - tall(all[k]!), wide - 1, tall(all[k]!));
-    pen.fillStyle = coloured ? css(shade(k / (BINS - 1))) : "#3b8fc4";
+    pen.fillStyle = coloured ? colourOf(k) : "#3b8fc4";
     pen.fillRect(k * wide, HEIGHT - tall(part[k]!), wide - 1, tall(part[k]!));
   }
   const range = look.range(column);

@@ -35,7 +35,8 @@ export function compose(after: Isometry, before: Isometry): Isometry {
 
 /** Rounding lets |a|² - |b|² drift from 1. */
 function normalised({ a, b }: Isometry): Isometry {
-  const by = 1 / Math.sqrt((Math.sqrt(square(a)) - Math.sqrt(square(b))) * (Math.sqrt(square(a)) + Math.sqrt(square(b))));
+  const by =
+    1 / Math.sqrt((Math.sqrt(square(a)) - Math.sqrt(square(b))) * (Math.sqrt(square(a)) + Math.sqrt(square(b))));
   return { a: scaled(a, by), b: scaled(b, by) };
 }
 
@@ -146,7 +147,10 @@ export const MODELS: readonly Model[] = [
   {
     // the origin lies at i, and the point (1, 0) of the rim at infinity
     name: "half-plane",
-    place: (x, y, w) => ({ re: -y / (1 - x), im: w / (1 - x) }),
+    place: (x, y, w) => {
+      const below = x > 0 ? (w * w + y * y) / (1 + x) : 1 - x; // both are 1 - x; near 1 the first keeps its digits
+      return { re: -y / below, im: w / below };
+    },
     disk: (z) => {
       if (z.im <= 0) return null;
       const below = z.re * z.re + (z.im + 1) ** 2; // (z - i)/(z + i)
@@ -155,23 +159,22 @@ export const MODELS: readonly Model[] = [
   },
 ];
 
-/** Klein coordinates and 1/T along the geodesic between two points given so, `steps` + 1 of them.
+/** Klein coordinates and 1/T of a point. */
+export type Klein = readonly [x: number, y: number, w: number];
+
+/** The point (1-s)A + sB of the geodesic between two points given so, A = (x, y, 1).
  *
- * With A = (x, y, 1) and P(s) = (1-s)A + sB, -<P, P> = (1-s)²w_A² + s²w_B² + 2s(1-s)·w_A w_B cosh d. No term is
- * negative, so nothing cancels at the rim. s = sin²: steps are dense at the ends, where the picture is steep.
+ * -<P, P> = (1-s)²w_A² + s²w_B² + 2s(1-s)·w_A w_B cosh d. No term is negative, so nothing cancels at the rim.
  */
-export function geodesic(
-  from: readonly [number, number, number],
-  to: readonly [number, number, number],
-  coshDistance: number,
-  steps: number,
-): [number, number, number][] {
-  const out: [number, number, number][] = [];
-  for (let step = 0; step <= steps; step++) {
-    const s = Math.sin((Math.PI / 2) * (step / steps)) ** 2;
-    const r = 1 - s;
-    const norm = r * r * from[2] ** 2 + s * s * to[2] ** 2 + 2 * r * s * from[2] * to[2] * coshDistance;
-    out.push([r * from[0] + s * to[0], r * from[1] + s * to[1], Math.sqrt(norm)]);
-  }
-  return out;
+export function between(from: Klein, to: Klein, coshDistance: number, s: number): [number, number, number] {
+  const r = 1 - s;
+  const norm = r * r * from[2] ** 2 + s * s * to[2] ** 2 + 2 * r * s * from[2] * to[2] * coshDistance;
+  return [r * from[0] + s * to[0], r * from[1] + s * to[1], Math.sqrt(norm)];
+}
+
+/** `steps` + 1 points of the geodesic, with s = sin²: they are dense at the ends, where the picture is steep. */
+export function geodesic(from: Klein, to: Klein, coshDistance: number, steps: number): [number, number, number][] {
+  return Array.from({ length: steps + 1 }, (_, step) =>
+    between(from, to, coshDistance, Math.sin((Math.PI / 2) * (step / steps)) ** 2),
+  );
 }

@@ -1,7 +1,7 @@
 /** The keyboard. `KEYS` is also what the help shows. */
 
 import type { App } from "./app";
-import { closeHelp, toggleHelp } from "./help";
+import { closeHelp, helpIsOpen, toggleHelp } from "./help";
 import { MODELS } from "./hyperbolic";
 
 export const KEYS: readonly [string, string][] = [
@@ -33,8 +33,10 @@ export function listen(app: App): void {
     if (event.key === "Escape") {
       if (!closeHelp()) app.escape();
       if (typing) app.view.pane.canvas.focus({ preventScroll: true });
-    } else if (typing) return;
-    else if (target === app.view.pane.canvas ? inMap(app, event) || anywhere(app, event.key) : anywhere(app, event.key)) {
+    } else if (typing || (helpIsOpen() && event.key !== "?")) return;
+    else if (
+      target === app.view.pane.canvas ? inMap(app, event) || anywhere(app, event.key) : anywhere(app, event.key)
+    ) {
       event.preventDefault();
     }
   });

@@ -68,8 +68,15 @@ export class Look {
     else this.ranges.delete(column.name);
   }
 
-  filtered(): boolean {
-    return this.ranges.size > 0 || [...this.hidden.values()].some((codes) => codes.size > 0);
+  /** Names of the columns that filter. */
+  filters(): string[] {
+    const hiding = [...this.hidden].filter(([, codes]) => codes.size).map(([name]) => name);
+    return [...hiding, ...this.ranges.keys()];
+  }
+
+  /** The numbers that the ends of the scale of colours stand for. */
+  domain(column: Column): [number, number] {
+    return this.ranges.get(column.name) ?? extent(column.values);
   }
 
   clearFilters(): void {
@@ -107,7 +114,7 @@ export class Look {
       const byCode = new Map(this.legend(column).map(({ code, colour }) => [code, colour]));
       return (i) => byCode.get(column.values[i]!) ?? OTHER;
     }
-    const [low, high] = this.ranges.get(column.name) ?? extent(column.values);
+    const [low, high] = this.domain(column);
     const table = Array.from({ length: 256 }, (_, k) => shade(k / 255));
     return (i) => {
       const share = (column.values[i]! - low) / (high - low || 1);

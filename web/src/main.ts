@@ -45,7 +45,17 @@ async function build(meta: Meta, atlases: Atlas[]): Promise<void> {
   const app = new App(meta);
   const tooltip = new Tooltip();
   const live = h("p", { class: "live", role: "status", "aria-live": "polite" });
+  const toast = h("p", { class: "toast", hidden: true });
+  let waiting = 0;
   app.announce = (text) => (live.textContent = text);
+  app.say = (text) => {
+    app.announce(text);
+    toast.textContent = text;
+    toast.hidden = false;
+    clearTimeout(waiting);
+    waiting = window.setTimeout(() => (toast.hidden = true), 5000);
+  };
+  app.on(["tool"], () => (page.dataset.tool = app.tool));
   app.fail = fail;
   for (const atlas of atlases) app.views.push(new View(atlas, (view) => events(app, view, tooltip)));
   app.paint();
@@ -55,7 +65,14 @@ async function build(meta: Meta, atlases: Atlas[]): Promise<void> {
   const panels = [nodePanel(app), selectionPanel(app), colourPanel(app), radiusPanel(app)];
   const maps = h("main", { class: "maps" }, ...app.views.map((view) => paneFrame(app, view)));
   const side = h("aside", { class: "side", "aria-label": "details" }, tabs, ...panels);
-  page.append(topbar(app), h("div", { class: "body" }, maps, side), live, tooltip.element, help(KEYS, meta.version));
+  page.append(
+    topbar(app),
+    h("div", { class: "body" }, maps, side),
+    live,
+    toast,
+    tooltip.element,
+    help(KEYS, meta.version),
+  );
   status.remove();
   listen(app);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => app.paint());
@@ -79,7 +96,10 @@ function events(app: App, view: View, tooltip: Tooltip): Events {
       else if (!adds) app.focus(view, node);
     },
     select: (nodes, adds) => app.select(view, nodes, adds),
-    moved: () => app.emit("moved"),
+    moved: () => {
+      tooltip.show(view, null, 0, 0); // what it told about is elsewhere now
+      app.emit("moved");
+    },
     lost: () => fail("The browser has taken the graphics away (WebGL context lost). Load the page again."),
   };
 }
@@ -114,7 +134,10 @@ function expose(app: App): void {
     pane.space.restore(moved);
     pane.restoreCamera(camera);
   };
-  const get = (atlas: number): unknown => ({ moved: views[atlas]!.pane.space.state(), camera: views[atlas]!.pane.cameraState() });
+  const get = (atlas: number): unknown => ({
+    moved: views[atlas]!.pane.space.state(),
+    camera: views[atlas]!.pane.cameraState(),
+  });
   const [panes, atlases] = [views.map(({ pane }) => pane), views.map(({ atlas }) => atlas)];
   Object.assign(window, { horosphere: { app, views, panes, atlases, at, get, set, timed } });
 }

@@ -1,7 +1,7 @@
 /** The focused node: what it is, how it is related, what lies near it in all dimensions. */
 
 import type { App } from "./app";
-import { h, plural, short } from "./dom";
+import { h, plural, sentence, short } from "./dom";
 import { shortened } from "./labels";
 import { image } from "./thumbs";
 import type { View } from "./view";
@@ -36,10 +36,12 @@ export function nodePanel(app: App): HTMLElement {
 
 function nothing(view: View): Node[] {
   const { count, meta, edges } = view.atlas;
-  const size = [plural(count, "point"), edges.length ? plural(edges.length / 2, "edge") : ""].filter(Boolean).join(", ");
+  const size = [plural(count, "point"), edges.length ? plural(edges.length / 2, "edge") : ""]
+    .filter(Boolean)
+    .join(", ");
   const out = [
     h("h3", {}, meta.name),
-    h("p", {}, `${size}. ${meta.geometry}.`),
+    h("p", {}, `${size}. ${sentence(meta.geometry)}`),
     h("p", { class: "muted" }, "Click a point, or search, to see what it is and what lies near it."),
   ];
   if (view.pairing) out.push(h("p", { class: "note" }, view.pairing));
@@ -49,7 +51,11 @@ function nothing(view: View): Node[] {
 /** A name that leads to its node. */
 export function goTo(app: App, view: View, node: number, longest = 40): HTMLElement {
   const go = (): void => app.focus(view, node, true);
-  return h("button", { type: "button", class: "goto", title: view.label(node), on: { click: go } }, shortened(view.label(node), longest));
+  return h(
+    "button",
+    { type: "button", class: "goto", title: view.label(node), on: { click: go } },
+    shortened(view.label(node), longest),
+  );
 }
 
 function card(app: App, view: View, node: number): Node[] {
@@ -65,7 +71,10 @@ function card(app: App, view: View, node: number): Node[] {
     if (column.kind === "text") return value ? [[column.name, shortened(String(value), SNIPPET)]] : [];
     return [[column.name, typeof value === "number" ? short(value) : value || "–"]];
   });
-  if (rows.length) out.push(h("dl", { class: "values" }, ...rows.flatMap(([name, value]) => [h("dt", {}, name!), h("dd", {}, value!)])));
+  if (rows.length)
+    out.push(
+      h("dl", { class: "values" }, ...rows.flatMap(([name, value]) => [h("dt", {}, name!), h("dd", {}, value!)])),
+    );
   return out;
 }
 
@@ -92,18 +101,21 @@ function near(app: App, view: View, node: number, all: boolean, more: () => void
   const relation = neighbours.numbers.map((other) => atlas.relation(node, other));
   const isHit = relation.map((word) => word === "parent" || word === "child" || word === "linked");
   const shown = all ? neighbours.numbers.length : Math.min(FIRST, neighbours.numbers.length);
-  const rows = neighbours.numbers.slice(0, shown).map((other, k) =>
-    h(
-      "li",
-      { class: isHit[k] ? "hit" : "" },
-      h("span", { class: "sign", "aria-hidden": "true" }, atlas.edges.length ? (isHit[k] ? "●" : "○") : ""),
-      goTo(app, view, other),
-      h("small", {}, relation[k] || ""),
-      h("span", { class: "distance", title: "true distance" }, neighbours.distances[k]!.toPrecision(3)),
-    ),
-  );
+  const rows = neighbours.numbers
+    .slice(0, shown)
+    .map((other, k) =>
+      h(
+        "li",
+        { class: isHit[k] ? "hit" : "" },
+        h("span", { class: "sign", "aria-hidden": "true" }, atlas.edges.length ? (isHit[k] ? "●" : "○") : ""),
+        goTo(app, view, other),
+        h("small", {}, relation[k] || ""),
+        h("span", { class: "distance", title: "true distance" }, neighbours.distances[k]!.toPrecision(3)),
+      ),
+    );
   const hits = isHit.slice(0, shown).filter(Boolean).length;
   const said = atlas.edges.length ? h("p", { class: "muted" }, `${hits} of ${shown} are linked in the graph`) : null;
-  const rest = shown < neighbours.numbers.length && h("button", { type: "button", class: "more", on: { click: more } }, "more");
+  const rest =
+    shown < neighbours.numbers.length && h("button", { type: "button", class: "more", on: { click: more } }, "more");
   return h("div", { class: "near" }, title, said, h("ol", { class: "neighbours" }, ...rows), rest);
 }

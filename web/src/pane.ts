@@ -3,6 +3,7 @@
 import { annotate, labelsFor } from "./annotate";
 import type { Atlas } from "./atlas";
 import { Batches, type Seen, strength } from "./edges";
+import { Flight } from "./flight";
 import { Hands } from "./hands";
 import type { Complex } from "./hyperbolic";
 import { MODELS } from "./hyperbolic";
@@ -26,18 +27,9 @@ export interface Events {
   lost(): void;
 }
 
-const FLIGHT = 600; // milliseconds to a node
 const CLOSEST = 4096; // times nearer than all of it: there single precision ends
 const SMOOTH = 40; // milliseconds a frame may take while one moves: else less is drawn
 const LEAST = 20_000; // points or edges that are drawn all the same
-
-interface Flight {
-  begin: number;
-  way: (share: number) => void;
-  camera: Camera;
-  to: Camera;
-  done: () => void;
-}
 
 // Memory for a point: 24 bytes of pairs (flat: 16 of coordinates, sphere: 24), 12 frame, 8 pixels, 9 look, 8 order and
 // importance, 4 scores of labels, 4 for each column; 24 on the card. About 90 bytes and its label. 66 for an edge.
@@ -191,8 +183,7 @@ export class Pane {
     const middle = this.space.model === 2 ? { x: 0, y: 1 } : { x: 0, y: 0 };
     const to = { ...middle, scale: Math.max(this.camera.scale, this.whole().scale) };
     return new Promise((done) => {
-      this.flight = { begin: performance.now(), way: this.space.centring(node), camera: this.camera, to, done };
-      if (matchMedia("(prefers-reduced-motion: reduce)").matches) this.flight.begin -= FLIGHT;
+      this.flight = new Flight(this.space.centring(node), this.camera, to, done);
       this.touch();
     });
   }
@@ -205,16 +196,10 @@ export class Pane {
 
   private fly(now: number): void {
     if (!this.flight) return;
-    const { begin, way, camera, to, done } = this.flight;
-    const time = Math.min(1, Math.max(0, now - begin) / FLIGHT);
-    const share = time * time * (3 - 2 * time);
-    way(share);
-    const mix = (a: number, b: number): number => a + share * (b - a);
-    this.camera = { x: mix(camera.x, to.x), y: mix(camera.y, to.y), scale: mix(camera.scale, to.scale) };
+    this.camera = this.flight.at(now);
     this.touch();
-    if (time < 1) return;
-    this.flight = null;
-    done();
+    if (!this.flight.isOver(now)) return;
+    this.land();
     this.events.moved();
   }
 
@@ -251,7 +236,14 @@ export class Pane {
   /** Points on the screen. */
   inView(): number[] {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    return this.within([[0, 0], [width, 0], [width, height], [0, height]].map(([re, im]) => ({ re: re!, im: im! })));
+    return this.within(
+      [
+        [0, 0],
+        [width, 0],
+        [width, height],
+        [0, height],
+      ].map(([re, im]) => ({ re: re!, im: im! })),
+    );
   }
 
   // -- drawing ----------------------------------------------------------------------------------------------------------
@@ -300,7 +292,8 @@ export class Pane {
 
   private measured(took: number): void {
     this.frames = [...this.frames.slice(-99), took];
-    if (took > SMOOTH) this.budget = Math.max(LEAST, Math.min(this.budget, this.size) / 2);
+    const share = Math.max(0.2, (0.7 * SMOOTH) / took);
+    if (took > SMOOTH) this.budget = Math.max(LEAST, Math.min(this.budget, this.size) * share);
     else if (took < SMOOTH / 2 && this.budget < this.size) this.budget *= 1.5;
   }
 
@@ -333,7 +326,7 @@ export class Pane {
     stale.points = false;
     const batches = this.showsEdges ? this.batches.fill(this.seen(), most) : [];
     const lines = batches.reduce((sum, batch) => sum + batch.count, 0);
-    this.renderer.draw(this.space.model, this.camera, batches, strength(lines), this.theme.paper, most);
+    this.renderer.draw(this.space.model, this.camera, batches, strength(lines, this.theme), this.theme.paper, most);
     this.annotate(most);
   }
 

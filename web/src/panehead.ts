@@ -1,7 +1,7 @@
 /** Above each map: its name, which chart and which model. Below it: what the picture keeps. */
 
 import type { App } from "./app";
-import { h } from "./dom";
+import { h, sentence } from "./dom";
 import { MODELS } from "./hyperbolic";
 import type { View } from "./view";
 
@@ -12,12 +12,16 @@ export function paneFrame(app: App, view: View): HTMLElement {
   const charts = chartChooser(app, view);
   const models = modelChooser(app, view);
   const update = (): void => {
-    note.textContent = [`${view.pane.chart.note}.`.replace("..", "."), view.survival].join(" ");
+    note.textContent = [sentence(view.pane.chart.note), view.survival].filter(Boolean).join(" ");
   };
   app.on(["chart"], update);
   const frame = h(
     "section",
-    { class: "map", "aria-label": view.name, on: { pointerdown: () => app.activate(view), focusin: () => app.activate(view) } },
+    {
+      class: "map",
+      "aria-label": view.name,
+      on: { pointerdown: () => app.activate(view), focusin: () => app.activate(view) },
+    },
     h("div", { class: "maphead" }, h("h2", {}, view.name), h("small", {}, view.atlas.meta.geometry), charts, models),
     view.pane.element,
     note,
@@ -34,13 +38,13 @@ function chartChooser(app: App, view: View): HTMLElement {
   choose.addEventListener("change", () => {
     if (choose.value !== PLANE) {
       app.planning = false;
-      void app.chart(view, atlas.charts.find(({ name }) => name === choose.value)!);
+      void app.chart(
+        view,
+        atlas.charts.find(({ name }) => name === choose.value)!,
+      );
       return;
     }
-    app.planning = true;
-    app.activate(view);
-    app.announce(view.focus === null ? "Pick the first node of the plane." : "Pick the second node of the plane.");
-    app.emit("chart");
+    app.plan(view);
   });
   const update = (): void => {
     const options = atlas.charts.map(({ name, note }) => h("option", { value: name, title: note }, name));

@@ -16,7 +16,10 @@ const PLACE = `
   // three numbers as in space.ts -> place of the picture
   vec2 picture(vec3 p) {
     if (model == 0) return p.xy / (1.0 + p.z);
-    if (model == 2) return vec2(-p.y, p.z) / max(1.0 - p.x, 1e-30);
+    if (model == 2) {   // as hyperbolic.ts: MODELS
+      float below = p.x > 0.0 ? (p.z * p.z + p.y * p.y) / (1.0 + p.x) : 1.0 - p.x;
+      return vec2(-p.y, p.z) / max(below, 1e-30);
+    }
     return p.xy;
   }
   vec2 pixels(vec2 place) { return camera.z * (place - camera.xy); }
@@ -142,13 +145,9 @@ export class Renderer {
     this.gl = gl;
     this.points = program(gl, POINTS);
     this.edges = program(gl, EDGES);
-    [this.at, this.colour, this.width, this.order, this.instances] = Array.from({ length: 5 }, () => gl.createBuffer()) as [
-      WebGLBuffer,
-      WebGLBuffer,
-      WebGLBuffer,
-      WebGLBuffer,
-      WebGLBuffer,
-    ];
+    [this.at, this.colour, this.width, this.order, this.instances] = Array.from({ length: 5 }, () =>
+      gl.createBuffer(),
+    ) as [WebGLBuffer, WebGLBuffer, WebGLBuffer, WebGLBuffer, WebGLBuffer];
     this.pointArrays = gl.createVertexArray();
     gl.bindVertexArray(this.pointArrays);
     attribute(gl, this.at, 0, 3, gl.FLOAT);
@@ -191,7 +190,14 @@ export class Renderer {
     gl.bufferData(gl.ARRAY_BUFFER, frame, gl.STREAM_DRAW);
   }
 
-  draw(model: number, camera: Camera, batches: Batch[], strength: number, paper: readonly number[], most: number): void {
+  draw(
+    model: number,
+    camera: Camera,
+    batches: Batch[],
+    strength: number,
+    paper: readonly number[],
+    most: number,
+  ): void {
     const { gl, canvas } = this;
     const ratio = devicePixelRatio;
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -232,7 +238,10 @@ export class Renderer {
 
 function program(gl: WebGL2RenderingContext, source: { vertex: string; fragment: string }): WebGLProgram {
   const made = gl.createProgram();
-  for (const [kind, text] of [[gl.VERTEX_SHADER, source.vertex], [gl.FRAGMENT_SHADER, source.fragment]] as const) {
+  for (const [kind, text] of [
+    [gl.VERTEX_SHADER, source.vertex],
+    [gl.FRAGMENT_SHADER, source.fragment],
+  ] as const) {
     const shader = gl.createShader(kind)!;
     gl.shaderSource(shader, text);
     gl.compileShader(shader);

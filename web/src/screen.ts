@@ -25,7 +25,7 @@ export function project(space: Space, camera: Camera, width: number, height: num
       x /= 1 + w;
       y /= 1 + w;
     } else if (model === 2) {
-      const below = Math.max(1 - x, 1e-30); // as the shader does
+      const below = Math.max(x > 0 ? (w * w + y * y) / (1 + x) : 1 - x, 1e-30); // as the shader does
       x = -y / below;
       y = w / below;
     } else if (model === SPHERE && w < 0) x = NaN;

@@ -48,7 +48,8 @@ export function searchBox(app: App): HTMLElement {
     at = 0;
     list.replaceChildren(...nodes.map((node, k) => item(app, node, k, () => go(node))));
     if (!input.value.trim()) return close();
-    if (hits.total > nodes.length) list.append(h("li", { class: "note" }, `${grouped(hits.total - nodes.length)} more`));
+    if (hits.total > nodes.length)
+      list.append(h("li", { class: "note" }, `${grouped(hits.total - nodes.length)} more`));
     if (!hits.total) list.append(h("li", { class: "note" }, "nothing found"));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");

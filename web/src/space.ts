@@ -44,7 +44,11 @@ export interface Space {
 }
 
 export function space(kind: Kind, coordinates: Float64Array): Space {
-  return kind === "hyperbolic" ? new Hyperbolic(coordinates) : kind === "sphere" ? new Sphere(coordinates) : new Flat(coordinates);
+  return kind === "hyperbolic"
+    ? new Hyperbolic(coordinates)
+    : kind === "sphere"
+      ? new Sphere(coordinates)
+      : new Flat(coordinates);
 }
 
 export class Hyperbolic implements Space {
@@ -131,7 +135,11 @@ export class Hyperbolic implements Space {
     const outward = Math.atan2(p.im, p.re);
     const there = H.compose(this.view, H.translation({ re: p.re / length, im: p.im / length }, 2 * Math.asinh(length)));
     const along = (angle: number, far: number): Complex => {
-      const [x, y, t] = H.moved(there, H.pairs(Float64Array.of(Math.sinh(far) * Math.cos(angle), Math.sinh(far) * Math.sin(angle))), 0);
+      const [x, y, t] = H.moved(
+        there,
+        H.pairs(Float64Array.of(Math.sinh(far) * Math.cos(angle), Math.sinh(far) * Math.sin(angle))),
+        0,
+      );
       return this.picture([x / t, y / t, 1 / t]);
     };
     const FAR = 20; // as good as the rim
@@ -164,7 +172,9 @@ class Flat implements Space {
   constructor(private readonly coordinates: Float64Array) {
     this.count = coordinates.length / 2;
     this.frame = new Float32Array(3 * this.count);
-    const lengths = Float32Array.from({ length: this.count }, (_, i) => Math.hypot(coordinates[2 * i]!, coordinates[2 * i + 1]!));
+    const lengths = Float32Array.from({ length: this.count }, (_, i) =>
+      Math.hypot(coordinates[2 * i]!, coordinates[2 * i + 1]!),
+    );
     this.reach = lengths.sort()[Math.floor(0.995 * (this.count - 1))] || 1; // a few that lie far out do not count
   }
 
@@ -249,7 +259,11 @@ class Sphere implements Space {
   }
 
   update(): void {
-    const [x, y, z] = [S.rotated(this.view, [1, 0, 0]), S.rotated(this.view, [0, 1, 0]), S.rotated(this.view, [0, 0, 1])];
+    const [x, y, z] = [
+      S.rotated(this.view, [1, 0, 0]),
+      S.rotated(this.view, [0, 1, 0]),
+      S.rotated(this.view, [0, 0, 1]),
+    ];
     const { coordinates: c, frame } = this;
     for (let i = 0; i < c.length; i += 3) {
       for (let k = 0; k < 3; k++) frame[i + k] = x[k]! * c[i]! + y[k]! * c[i + 1]! + z[k]! * c[i + 2]!;

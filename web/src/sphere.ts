@@ -41,9 +41,8 @@ export function rotated(q: Quaternion, v: Vector): Vector {
 
 /** 2 atan2(|x - y|, |x + y|): right near 0 and near π. */
 export function angle(x: Vector, y: Vector): number {
-  return 2 * Math.atan2(
-    Math.hypot(x[0] - y[0], x[1] - y[1], x[2] - y[2]),
-    Math.hypot(x[0] + y[0], x[1] + y[1], x[2] + y[2]),
+  return (
+    2 * Math.atan2(Math.hypot(x[0] - y[0], x[1] - y[1], x[2] - y[2]), Math.hypot(x[0] + y[0], x[1] + y[1], x[2] + y[2]))
   );
 }
 

@@ -27,6 +27,7 @@ export interface State {
 }
 
 const LONGEST = 4_000; // letters of a selection
+const MOST = 1_000_000; // nodes of it
 
 export function write({ views, active, search, without, theme }: State): string {
   const out = new URLSearchParams();
@@ -108,7 +109,7 @@ export function unpacked(text: string): number[] {
   let last = 0;
   for (const part of text ? text.split(".") : []) {
     const [step, run] = part.split("*").map((digits) => parseInt(digits, 36));
-    if (!(step! >= 0) || run! > 1e7) return out;
+    if (!(step! >= 0) || out.length + (run ?? 0) > MOST) return out;
     last += step!;
     out.push(last);
     for (let k = 0; k < (run ?? 0); k++) out.push(++last);

@@ -2,11 +2,11 @@
 
 import { coneOf, CONE, wayUp } from "./annotate";
 import { css } from "./colours";
-import { grouped } from "./dom";
-import { strength, visible } from "./edges";
+import { grouped, sentence } from "./dom";
+import { STEPS, strength, visible } from "./edges";
 import type { Pane } from "./pane";
 import type { Pixel } from "./screen";
-import { FLAT, SPHERE } from "./space";
+import { FLAT } from "./space";
 import type { View } from "./view";
 
 const MOST = 20_000; // points, and edges: more make a file that nothing opens
@@ -16,10 +16,13 @@ const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;"
 
 /** Text in XML: escaped, and without the characters XML cannot hold. */
 export function escaped(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "").replace(/[&<>"']/g, (letter) => ESCAPES[letter]!);
+  return text
+    .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "")
+    .replace(/[&<>"']/g, (letter) => ESCAPES[letter]!);
 }
 
-const line = (points: Pixel[]): string => points.map(({ x, y }, k) => `${k ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+const line = (points: Pixel[]): string =>
+  points.map(({ x, y }, k) => `${k ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 /** The drawing, and in words what was left out. */
 export function drawing(view: View): { text: string; left: string } {
@@ -28,11 +31,14 @@ export function drawing(view: View): { text: string; left: string } {
   const { clientWidth: width, clientHeight: height } = pane.canvas;
   const points = circles(pane);
   const edges = pane.showsEdges ? arcs(pane) : { lines: [], left: 0 };
-  const left = [[points.left, "points"], [edges.left, "edges"]]
+  const left = [
+    [points.left, "points"],
+    [edges.left, "edges"],
+  ]
     .filter(([n]) => n)
     .map(([n, what]) => `${grouped(n as number)} ${what} in view were left out`)
     .join(", ");
-  const note = [pane.chart.note, view.survival, left].filter(Boolean).join(". ");
+  const note = [sentence(pane.chart.note), view.survival, sentence(left)].filter(Boolean).join(" ");
   const { theme } = pane;
   const text = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height + FOOT}" viewBox="0 0 ${width} ${height + FOOT}"`,
@@ -40,7 +46,7 @@ export function drawing(view: View): { text: string; left: string } {
     `<rect width="100%" height="100%" fill="${css(theme.paper)}"/>\n`,
     `<clipPath id="map"><rect width="${width}" height="${height}"/></clipPath>\n<g clip-path="url(#map)">\n`,
     rim(pane),
-    `<g fill="none" stroke-opacity="${strength(edges.lines.length).toFixed(2)}">\n${edges.lines.join("")}</g>\n`,
+    `<g fill="none" stroke-opacity="${strength(edges.lines.length, theme).toFixed(2)}">\n${edges.lines.join("")}</g>\n`,
     `<g>\n${points.lines.join("")}</g>\n`,
     kin(pane),
     labels(pane),
@@ -76,13 +82,17 @@ function circles(pane: Pane): { lines: string[]; left: number } {
     const w = space.frame[3 * i + 2]!;
     const shrink = space.model < FLAT ? 0.35 + (0.65 * 2 * w) / (1 + w) : 1; // as the shader does
     const radius = Math.max(0.75, (look.widths[i]! * shrink) / 2);
-    const faint = alpha < 255 ? ` fill-opacity="${(alpha / 255).toFixed(2)}"` : "";
-    lines.push(`<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius.toFixed(1)}" fill="${ink(pane, i)}"${faint}/>\n`);
+    const at = `cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius.toFixed(1)}"`;
+    lines.push(`<circle ${at} fill="${ink(pane, i)}"${faint("fill-opacity", alpha)}/>\n`);
   }
   return { lines: lines.reverse(), left };
 }
 
-const ink = ({ look: { colours } }: Pane, i: number): string => css([colours[4 * i]!, colours[4 * i + 1]!, colours[4 * i + 2]!]);
+/** What is not selected, while something is. alpha: of 255. */
+const faint = (name: string, alpha: number): string => (alpha < 255 ? ` ${name}="${(alpha / 255).toFixed(2)}"` : "");
+
+const ink = ({ look: { colours } }: Pane, i: number): string =>
+  css([colours[4 * i]!, colours[4 * i + 1]!, colours[4 * i + 2]!]);
 
 function arcs(pane: Pane): { lines: string[]; left: number } {
   const seen = pane.seen();
@@ -98,9 +108,12 @@ function arcs(pane: Pane): { lines: string[]; left: number } {
       continue;
     }
     const [a, b] = [edges[2 * k]!, edges[2 * k + 1]!];
-    const steps = straight ? 1 : space.model === SPHERE ? 16 : far < 40 ? 6 : 24;
-    const path = space.line(a, b, steps).map((piece) => line(piece.map((z) => pane.toPixels(z)))).join("");
-    lines.push(`<path d="${path}" stroke="${ink(pane, a)}"/>\n`);
+    const steps = straight ? 1 : STEPS.find(({ below }) => far < below)!.steps;
+    const path = space
+      .line(a, b, steps)
+      .map((piece) => line(piece.map((z) => pane.toPixels(z))))
+      .join("");
+    lines.push(`<path d="${path}" stroke="${ink(pane, a)}"${faint("opacity", pane.look.colours[4 * a + 3]!)}/>\n`);
   }
   return { lines, left };
 }
@@ -112,7 +125,9 @@ function kin(pane: Pane): string {
   const ring = (node: number, radius: number, width: number): string => {
     const at = pane.at(node);
     const circle = at && `<circle cx="${at.x.toFixed(1)}" cy="${at.y.toFixed(1)}" r="${radius}"`;
-    return circle && pane.look.shown[node] ? `${circle} fill="none" stroke="${theme.accent}" stroke-width="${width}"/>\n` : "";
+    return circle && pane.look.shown[node]
+      ? `${circle} fill="none" stroke="${theme.accent}" stroke-width="${width}"/>\n`
+      : "";
   };
   const region = cone ? `<path d="${line(cone)}Z" fill="${css(CONE, 0.18)}" stroke="${css(CONE, 0.8)}"/>\n` : "";
   const way = wayUp(pane, focus).map(line).join("");
@@ -127,7 +142,7 @@ function kin(pane: Pane): string {
 function labels(pane: Pane): string {
   const { theme } = pane;
   const lines = pane.written.map(
-    ({ text, x, y }) => `<text x="${(x + 8).toFixed(1)}" y="${(y + 4).toFixed(1)}">${escaped(text)}</text>\n`,
+    ({ text, x, y }) => `<text x="${x.toFixed(1)}" y="${(y + 4).toFixed(1)}">${escaped(text)}</text>\n`,
   );
   const halo = `stroke="${css(theme.paper)}" stroke-width="3" stroke-opacity="0.85" stroke-linejoin="round" paint-order="stroke"`;
   return `<g font-size="12" fill="${theme.ink}" ${halo}>\n${lines.join("")}</g>\n`;

@@ -10,6 +10,13 @@ export interface Theme {
 }
 
 export const THEMES: Record<"light" | "dark", Theme> = {
-  light: { name: "light", paper: [255, 255, 255], ink: "#1d2530", muted: "#566170", line: "#b9c2cd", accent: "#b3261e" },
+  light: {
+    name: "light",
+    paper: [255, 255, 255],
+    ink: "#1d2530",
+    muted: "#566170",
+    line: "#b9c2cd",
+    accent: "#b3261e",
+  },
   dark: { name: "dark", paper: [18, 22, 29], ink: "#e8ebf0", muted: "#a3adba", line: "#46505e", accent: "#ff8a7a" },
 };

@@ -16,13 +16,25 @@ export function topbar(app: App): HTMLElement {
     { class: "topbar" },
     h("h1", { title: app.meta.title }, app.meta.title),
     searchBox(app),
-    h("div", { class: "tools", role: "toolbar", "aria-label": "tools" }, tools(app), layers(app), turning(app), files(app), page(app)),
+    h(
+      "div",
+      { class: "tools", role: "toolbar", "aria-label": "tools" },
+      tools(app),
+      layers(app),
+      turning(app),
+      files(app),
+      page(app),
+    ),
   );
 }
 
 function button(name: string, key: string, press: () => void, picture?: Icon): HTMLButtonElement {
   const title = key ? `${name} (${key})` : name;
-  return h("button", { type: "button", title, "aria-label": name, on: { click: press } }, picture ? icon(picture) : name);
+  return h(
+    "button",
+    { type: "button", title, "aria-label": name, on: { click: press } },
+    picture ? icon(picture) : name,
+  );
 }
 
 const group = (name: string, ...buttons: HTMLElement[]): HTMLElement =>
@@ -47,13 +59,15 @@ function layers(app: App): HTMLElement {
     ["labels", "l", "showsLabels", true],
     ["cones", "c", "showsCones", hasCones],
   ] as const;
-  const buttons = all.filter(([, , , there]) => there).map(([name, key, layer]) => {
-    const made = button(name, key, () => app.toggleLayer(layer), name);
-    const press = (): void => setPressed(made, app.view.pane[layer]);
-    app.on(["tool"], press);
-    press();
-    return made;
-  });
+  const buttons = all
+    .filter(([, , , there]) => there)
+    .map(([name, key, layer]) => {
+      const made = button(name, key, () => app.toggleLayer(layer), name);
+      const press = (): void => setPressed(made, app.view.pane[layer]);
+      app.on(["tool"], press);
+      press();
+      return made;
+    });
   return group("shown", ...buttons);
 }
 
@@ -69,20 +83,24 @@ function turning(app: App): HTMLElement {
 }
 
 function files(app: App): HTMLElement {
-  const buttons = [
-    button("PNG", "", () => void savePicture(app)),
-    button("SVG", "", () => saveDrawing(app)),
-  ];
+  const buttons = [button("PNG", "", () => void savePicture(app)), button("SVG", "", () => saveDrawing(app))];
   if (hasAddress()) buttons.push(button("Link", "", () => void copyLink(app)));
   return group("save", ...buttons);
 }
 
 function page(app: App): HTMLElement {
-  const theme = button("light or dark", "", () => {
-    app.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    app.paint();
-  }, "dark");
-  app.on(["theme"], () => theme.replaceChildren(icon(document.documentElement.dataset.theme === "dark" ? "light" : "dark")));
+  const theme = button(
+    "light or dark",
+    "",
+    () => {
+      app.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+      app.paint();
+    },
+    "dark",
+  );
+  app.on(["theme"], () =>
+    theme.replaceChildren(icon(document.documentElement.dataset.theme === "dark" ? "light" : "dark")),
+  );
   return group("page", theme, button("?", "?", toggleHelp));
 }
 
@@ -93,21 +111,24 @@ async function savePicture(app: App): Promise<void> {
   const content = await picture(app.view.pane);
   if (!content) return app.fail("The picture could not be made: the browser gave no image.");
   download(content, fileName(app, "png"));
-  app.announce("picture saved");
+  app.say("The picture is saved.");
 }
 
 function saveDrawing(app: App): void {
   const { text, left } = drawing(app.view);
   download(new Blob([text], { type: "image/svg+xml" }), fileName(app, "svg"));
-  app.announce(left || "drawing saved");
+  app.say(left ? `The drawing is saved: ${left}.` : "The drawing is saved.");
 }
 
 async function copyLink(app: App): Promise<void> {
-  const address = link(app);
+  const { address, without } = link(app);
   if (navigator.clipboard) {
-    const copied = await navigator.clipboard.writeText(address).then(() => true, () => false);
-    if (copied) return app.announce("link copied");
+    const copied = await navigator.clipboard.writeText(address).then(
+      () => true,
+      () => false,
+    );
+    if (copied) return app.say(`The link is copied. ${without}`);
   }
   history.replaceState(history.state, "", address);
-  app.announce("the link is in the address bar");
+  app.say(`The link is in the address bar. ${without}`);
 }
