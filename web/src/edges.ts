@@ -4,13 +4,8 @@ import { type Batch, EDGE_FLOATS } from "./renderer";
 import { FLAT, type Space } from "./space";
 import type { Theme } from "./theme";
 
-/** Edges shorter than so many pixels need so few steps to look smooth. */
-export const STEPS = [
-  { below: 14, steps: 3 },
-  { below: 60, steps: 8 },
-  { below: 240, steps: 20 },
-  { below: Infinity, steps: 64 },
-] as const;
+/** Numbers of steps that edges are drawn in. */
+export const STEPS: readonly number[] = [1, 3, 8, 20, 64];
 
 export interface Seen {
   edges: Uint32Array;
@@ -23,6 +18,8 @@ export interface Seen {
   screen: Float32Array;
   shown: Uint8Array;
   colours: Uint8Array;
+  /** Pixels for one unit of the picture. */
+  scale: number;
   width: number;
   height: number;
 }
@@ -43,25 +40,50 @@ export function visible(seen: Seen, k: number): number {
   return Number.isFinite(far) ? far : 100; // behind the sphere: unknown
 }
 
+/** Of a ribbon of so many steps. */
+export const verticesOf = (steps: number): number => 2 * (steps + 1);
+
+/** How many steps make an edge look smooth: more, the farther its middle lies from the straight line. */
+export function stepsOf({ edges, cosh, space, screen, scale }: Seen, k: number): number {
+  const { frame, model } = space;
+  if (model === 1 || model === FLAT) return 0;
+  const [a, b] = [edges[2 * k]!, edges[2 * k + 1]!];
+  const across = screen[2 * a]! - screen[2 * b]!;
+  const down = screen[2 * a + 1]! - screen[2 * b + 1]!;
+  const far = Math.sqrt(across * across + down * down);
+  // of the disk: the place of (A + B)/2. Elsewhere: arcs may be half circles
+  let bend = 0.4 * far;
+  if (model === 0) {
+    const [va, vb] = [frame[3 * a + 2]!, frame[3 * b + 2]!];
+    const below = 1 + Math.sqrt(0.25 * (va * va + vb * vb) + 0.5 * cosh[k]! * va * vb);
+    const x = (0.5 * scale * (frame[3 * a]! + frame[3 * b]!)) / below;
+    const y = (0.5 * scale * (frame[3 * a + 1]! + frame[3 * b + 1]!)) / below;
+    const from = (frame[3 * a]! * scale) / (1 + va);
+    const top = (frame[3 * a + 1]! * scale) / (1 + va);
+    bend = Math.abs((x - from) * down + (y - top) * across) / (far || 1);
+  }
+  const wanted = 3 * Math.sqrt(bend);
+  return STEPS.findIndex((steps) => steps >= wanted || steps === STEPS.at(-1));
+}
+
 /** The arrays for the shaders, one for each number of steps. They are kept from frame to frame. */
 export class Batches {
   private readonly arrays: Float32Array[] = [];
   private readonly words: Uint32Array[] = []; // the same memory
 
-  fill(seen: Seen, most: number): Batch[] {
+  /** most: vertices. all: whether every edge that shows is among them. */
+  fill(seen: Seen, most: number): { batches: Batch[]; all: boolean } {
     const { edges, order, cosh, colours, space } = seen;
-    const { frame, model } = space;
+    const { frame } = space;
     const ink = new Uint32Array(colours.buffer); // the four bytes of a colour at once
-    const straight = model === 1 || model === FLAT;
-    const room = Math.min(order.length, most);
     const counts = STEPS.map(() => 0);
-    let drawn = 0;
-    for (let n = 0; n < order.length && drawn < room; n++) {
+    let spent = 0;
+    let n = 0;
+    for (; n < order.length && spent < most; n++) {
       const k = order[n]!;
-      const far = visible(seen, k);
-      if (!far) continue;
-      drawn++;
-      const kind = straight ? 0 : STEPS.findIndex(({ below }) => far < below);
+      if (!visible(seen, k)) continue;
+      const kind = stepsOf(seen, k);
+      spent += verticesOf(STEPS[kind]!);
       const at = EDGE_FLOATS * counts[kind]!++;
       const out = this.array(kind, at + EDGE_FLOATS);
       const [a, b] = [edges[2 * k]!, edges[2 * k + 1]!];
@@ -72,11 +94,10 @@ export class Batches {
       out[at + 6] = cosh[k]! * frame[3 * a + 2]! * frame[3 * b + 2]!;
       this.words[kind]![at + 7] = ink[a]!;
     }
-    return counts.flatMap((count, kind) =>
-      count
-        ? [{ steps: straight ? 1 : STEPS[kind]!.steps, count, content: this.arrays[kind]!.buffer as ArrayBuffer }]
-        : [],
+    const batches = counts.flatMap((count, kind) =>
+      count ? [{ steps: STEPS[kind]!, count, content: this.arrays[kind]!.buffer as ArrayBuffer }] : [],
     );
+    return { batches, all: n === order.length };
   }
 
   /** Room for so many numbers: twice as much as before where it is too small. */

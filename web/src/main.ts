@@ -79,7 +79,11 @@ async function build(meta: Meta, atlases: Atlas[]): Promise<void> {
   await restore(app, read(location.hash.slice(1), app.views.length));
   follow(app);
   expose(app);
-  requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("picture")));
+  const seen = (): void => {
+    if (app.views.every(({ pane }) => pane.effort.frames.length)) performance.mark("picture");
+    else requestAnimationFrame(seen);
+  };
+  requestAnimationFrame(seen);
 }
 
 function events(app: App, view: View, tooltip: Tooltip): Events {
@@ -117,7 +121,7 @@ function switcher(app: App): HTMLElement {
 }
 
 /** For tests and measurements: window.horosphere = { app, views, at(atlas, node) -> pixels, … }. Views hold `pane`
- * (draw(), finish(), frames in milliseconds, space.state(), cameraState()), `look` and `atlas`. */
+ * (draw(), finish(), effort.frames in milliseconds, space.state(), cameraState()), `look` and `atlas`. */
 function expose(app: App): void {
   const { views } = app;
   const at = (atlas: number, node: number): unknown => views[atlas]!.pane.at(node);

@@ -2,7 +2,8 @@
 
 import { annotate, labelsFor } from "./annotate";
 import type { Atlas } from "./atlas";
-import { Batches, type Seen, strength } from "./edges";
+import { Batches, type Seen, strength, verticesOf } from "./edges";
+import { Effort } from "./effort";
 import { Flight } from "./flight";
 import { Hands } from "./hands";
 import type { Complex } from "./hyperbolic";
@@ -28,8 +29,7 @@ export interface Events {
 }
 
 const CLOSEST = 4096; // times nearer than all of it: there single precision ends
-const SMOOTH = 40; // milliseconds a frame may take while one moves: else less is drawn
-const LEAST = 20_000; // points or edges that are drawn all the same
+const REST = 150; // milliseconds without a move, before more is drawn
 
 // Memory for a point: 24 bytes of pairs (flat: 16 of coordinates, sphere: 24), 12 frame, 8 pixels, 9 look, 8 order and
 // importance, 4 scores of labels, 4 for each column; 24 on the card. About 90 bytes and its label. 66 for an edge.
@@ -49,7 +49,7 @@ export class Pane {
   showsEdges = true;
   showsLabels = true;
   showsCones = true;
-  frames: number[] = []; // milliseconds of the last ones
+  readonly effort = new Effort();
   readonly importance: Float32Array;
   readonly order: Uint32Array; // the important last
   readonly screen: Float32Array; // x, y of each point in pixels of the page
@@ -58,7 +58,6 @@ export class Pane {
   private readonly batches = new Batches();
   private cosh = new Float64Array(0);
   private labels: Placed[] = [];
-  private budget = Infinity; // points and edges drawn while one moves
   private readonly stale = { frame: true, look: true, points: true, labels: true };
   private asked = 0;
   private rested = 0;
@@ -273,31 +272,21 @@ export class Pane {
   private frame(now: number): void {
     this.asked = 0;
     if (!this.space) return;
+    if (this.renderer.busy()) return this.later(); // what is asked for meanwhile becomes one frame
+    this.effort.end(performance.now());
     this.fly(now);
-    const began = performance.now();
-    const { stale } = this;
+    const { stale, effort } = this;
+    if (!stale.frame && !stale.look && !stale.points) return this.annotate(true);
     const moving = stale.frame;
-    if (moving || stale.look || stale.points) this.draw(moving ? this.budget : Infinity);
-    else this.annotate(Infinity);
-    if (!moving) return;
-    // what the graphics card needs is seen in the time to the next frame
-    requestAnimationFrame(() => this.measured(performance.now() - began));
+    const begun = performance.now();
+    const drawn = this.draw(moving ? effort.moving : effort.resting);
+    effort.begin(begun, drawn.vertices);
+    this.later(); // to see when the card is done
     clearTimeout(this.rested);
-    if (this.budget < this.size) this.rested = window.setTimeout(() => this.complete(), 150);
+    if (moving && !drawn.all) this.rested = window.setTimeout(() => this.complete(), REST);
   }
 
-  private get size(): number {
-    return Math.max(this.atlas.count, this.cosh.length);
-  }
-
-  private measured(took: number): void {
-    this.frames = [...this.frames.slice(-99), took];
-    const share = Math.max(0.2, (0.7 * SMOOTH) / took);
-    if (took > SMOOTH) this.budget = Math.max(LEAST, Math.min(this.budget, this.size) * share);
-    else if (took < SMOOTH / 2 && this.budget < this.size) this.budget *= 1.5;
-  }
-
-  /** All of it, when it rests. */
+  /** More of it, when it rests. */
   private complete(): void {
     this.stale.points = true;
     this.stale.labels = true;
@@ -313,9 +302,9 @@ export class Pane {
     project(this.space, this.camera, this.canvas.clientWidth, this.canvas.clientHeight, this.screen);
   }
 
-  /** Draw now. most: points and edges. */
-  draw(most = Infinity): void {
-    const { look, stale } = this;
+  /** Draw now. most: vertices of the points, and of the edges. */
+  draw(most = Infinity): { vertices: number; all: boolean } {
+    const { look, stale, space, camera, theme } = this;
     if (stale.look) {
       stale.look = false;
       stale.labels = true;
@@ -324,10 +313,13 @@ export class Pane {
     }
     this.refresh();
     stale.points = false;
-    const batches = this.showsEdges ? this.batches.fill(this.seen(), most) : [];
-    const lines = batches.reduce((sum, batch) => sum + batch.count, 0);
-    this.renderer.draw(this.space.model, this.camera, batches, strength(lines, this.theme), this.theme.paper, most);
-    this.annotate(most);
+    const { batches, all } = this.showsEdges ? this.batches.fill(this.seen(), most) : { batches: [], all: true };
+    const lines = batches.reduce((sum, { count }) => sum + count, 0);
+    this.renderer.draw(space.model, camera, batches, strength(lines, theme), theme.paper, most);
+    this.annotate(all);
+    const points = Math.min(most, this.atlas.count);
+    const vertices = batches.reduce((sum, { count, steps }) => sum + verticesOf(steps) * count, points);
+    return { vertices, all: all && points === this.atlas.count };
   }
 
   /** What edges are chosen by. */
@@ -335,7 +327,8 @@ export class Pane {
     const { atlas, look, space, screen, cosh } = this;
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const { shown, colours } = look;
-    return { edges: atlas.edges, order: this.edgeOrder, cosh, space, screen, shown, colours, width, height };
+    const { scale } = this.camera;
+    return { edges: atlas.edges, order: this.edgeOrder, cosh, space, screen, shown, colours, scale, width, height };
   }
 
   /** Labels as they lie over the points now. */
@@ -343,10 +336,10 @@ export class Pane {
     return this.showsLabels ? this.labels : [];
   }
 
-  private annotate(most: number): void {
+  private annotate(all: boolean): void {
     if (this.stale.labels) {
       this.stale.labels = false;
-      this.labels = this.showsLabels ? labelsFor(this, most === Infinity) : [];
+      this.labels = this.showsLabels ? labelsFor(this, all) : [];
     }
     annotate(this, this.labels);
   }

@@ -92,10 +92,8 @@ const EDGES = {
     float t = step / float(steps);
     vec3 here = along(t);
     vec2 now = pixels(picture(here));
-    float apart = 0.05 / float(steps);
-    vec2 before = pixels(picture(along(max(0.0, t - apart))));
-    vec2 after = pixels(picture(along(min(1.0, t + apart))));
-    vec2 direction = after - before;
+    float apart = (t < 0.5 ? 0.05 : -0.05) / float(steps);
+    vec2 direction = (pixels(picture(along(t + apart))) - now) * sign(apart);
     direction = dot(direction, direction) > 0.0 ? normalize(direction) : vec2(1.0, 0.0);
     side = (gl_VertexID & 1) == 0 ? -1.0 : 1.0;
     vec2 offset = vec2(-direction.y, direction.x) * side * (0.5 * width + 0.5);
@@ -120,7 +118,7 @@ const EDGES = {
 export interface Batch {
   steps: number;
   count: number;
-  /** EDGE_BYTES each: from, to, product, colour. */
+  /** EDGE_FLOATS each: from, to, product, colour. */
   content: ArrayBuffer;
 }
 
@@ -138,6 +136,7 @@ export class Renderer {
   private readonly pointArrays: WebGLVertexArrayObject;
   private readonly edgeArrays: WebGLVertexArrayObject;
   private count = 0;
+  private fence: WebGLSync | null = null;
 
   constructor(readonly canvas: HTMLCanvasElement) {
     const gl = canvas.getContext("webgl2", { antialias: false, alpha: false });
@@ -225,9 +224,22 @@ export class Renderer {
     gl.uniform1f(gl.getUniformLocation(this.points, "ratio"), ratio);
     gl.uniform3f(gl.getUniformLocation(this.points, "paper"), paper[0]! / 255, paper[1]! / 255, paper[2]! / 255);
     gl.bindVertexArray(this.pointArrays);
-    const drawn = Math.min(most, this.count);
+    const drawn = Math.min(Math.floor(most), this.count);
     gl.drawElements(gl.POINTS, drawn, gl.UNSIGNED_INT, 4 * (this.count - drawn));
     gl.bindVertexArray(null);
+    if (this.fence) gl.deleteSync(this.fence);
+    this.fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
+    gl.flush();
+  }
+
+  /** Whether the card still draws what it was given. */
+  busy(): boolean {
+    const { gl, fence } = this;
+    if (!fence || gl.isContextLost()) return false;
+    if (gl.getSyncParameter(fence, gl.SYNC_STATUS) !== gl.SIGNALED) return true;
+    gl.deleteSync(fence);
+    this.fence = null;
+    return false;
   }
 
   /** Wait until all is drawn: for measurements. */

@@ -3,7 +3,7 @@
 import { coneOf, CONE, wayUp } from "./annotate";
 import { css } from "./colours";
 import { grouped, sentence } from "./dom";
-import { STEPS, strength, visible } from "./edges";
+import { STEPS, stepsOf, strength, visible } from "./edges";
 import type { Pane } from "./pane";
 import type { Pixel } from "./screen";
 import { FLAT } from "./space";
@@ -97,18 +97,16 @@ const ink = ({ look: { colours } }: Pane, i: number): string =>
 function arcs(pane: Pane): { lines: string[]; left: number } {
   const seen = pane.seen();
   const { edges, order, space } = seen;
-  const straight = space.model === FLAT || space.model === 1;
   const lines: string[] = [];
   let left = 0;
   for (const k of order) {
-    const far = visible(seen, k);
-    if (!far) continue;
+    if (!visible(seen, k)) continue;
     if (lines.length >= MOST) {
       left++;
       continue;
     }
     const [a, b] = [edges[2 * k]!, edges[2 * k + 1]!];
-    const steps = straight ? 1 : STEPS.find(({ below }) => far < below)!.steps;
+    const steps = STEPS[stepsOf(seen, k)]!;
     const path = space
       .line(a, b, steps)
       .map((piece) => line(piece.map((z) => pane.toPixels(z))))
