@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "horosphere"
 FLOORS = [
     [
         *("errors", "files", "memory", "foreign", "cache", "progress", "stopping", "tables", "settings", "described"),
-        *("extras", "catalogue", "recipes"),
+        *("extras", "local_server", "catalogue", "recipes"),
     ],
     ["geometry"],
     ["nn", "optim", "ops"],
@@ -23,7 +23,7 @@ FLOORS = [
     ["tasks"],
     ["study", "estimators"],
     ["superposition"],
-    ["plots", "explore"],
+    ["plots", "explorer"],
     ["demo"],
     ["cli"],
 ]

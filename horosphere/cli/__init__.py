@@ -17,7 +17,7 @@ from horosphere.memory import within_memory
 # the file of each verb, in the order of the help
 VERBS = (
     *("train", "embed", "adapt", "compare", "measure", "evaluate"),
-    *("predict", "neighbors", "export", "generate", "serve", "explain", "image"),
+    *("predict", "neighbors", "explore", "export", "generate", "serve", "explain", "image"),
     *("superposition", "listing", "demo"),
 )
 STARTED = time.time()

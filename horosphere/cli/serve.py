@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from horosphere.cli.common import choose_device, command, device_option, named, of
-from horosphere.errors import UserError, one_line
 from horosphere.settings import Range
 
 PORT = 8000
@@ -30,12 +29,7 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.models.serving import Served, Server  # after `load`, which says what to install
 
     served = Served(Path(args.folder).resolve().name, model, tokenizer, device)
-    try:
-        server = Server(served, args.host, args.port)
-    except OSError as error:
-        how = "choose another --host or --port"
-        raise UserError(f"{args.host}, port {args.port}: {one_line(error.strerror or error)}; {how}") from error
-    with server:
+    with Server(served, args.host, args.port) as server:
         address = f"http://{args.host}:{server.server_address[1]}/v1"
         open_to_all = "" if server.private else "; whoever reaches this address may ask: there is no password"
         print(f"{served.name} answers at {address} ({device}){open_to_all}; Ctrl-C stops", flush=True)

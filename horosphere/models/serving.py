@@ -6,18 +6,15 @@ One request writes at a time, the others wait. What a request asks and this does
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from select import select
 from socket import MSG_PEEK
 from threading import Lock
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 from uuid import uuid4
 
 import torch
@@ -26,12 +23,12 @@ from transformers import PreTrainedTokenizerFast, TextStreamer
 
 from horosphere.errors import UserError, choices, one_line
 from horosphere.foreign import Unreadable, parse_json
+from horosphere.local_server import LocalHandler, LocalServer
 from horosphere.models.writing import autocast, write
 from horosphere.settings import Amount, Count, Seed, convert
 
 LONGEST_REQUEST = 2**16  # bytes
 LONGEST_ANSWER = 4096  # tokens: others wait for it
-PATIENCE = 60  # seconds for a client that neither sends nor reads
 STOPS = 4  # texts that end an answer, at most; as OpenAI has it
 COLDEST = 1e-4  # a temperature; below it the likeliest token is taken
 MODELS, COMPLETIONS, CHATS = "/v1/models", "/v1/completions", "/v1/chat/completions"
@@ -209,45 +206,21 @@ class Served:
         return text.removeprefix(self.tokenizer.bos_token or "")  # `write` begins every text with it
 
 
-class Server(ThreadingHTTPServer):
-    """host: where it listens; port: 0 for any that is free."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error of ours: nothing is said of it."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
-
+class Server(LocalServer):
     def __init__(self, served: Served, host: str, port: int):
-        self.served, self.private = served, is_loopback(host)
-        super().__init__((host, port), Handler)
+        self.served = served
+        super().__init__(host, port, Handler)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a name or address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(LocalHandler):
     server: Server
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "horosphere", ""
-    timeout = PATIENCE
 
     def do_GET(self) -> None:
         if not self._accepts():
             return
         served = self.server.served
         model = {"id": served.name, "object": "model", "created": served.born, "owned_by": "horosphere"}
-        name = unquote(self._path().removeprefix(MODELS).removeprefix("/"))
+        name = unquote(self.path_asked().removeprefix(MODELS).removeprefix("/"))
         if name not in ("", served.name):
             return self._fail(HTTPStatus.NOT_FOUND, f"model {name}: here is {served.name} alone")
         self._send(model if name else {"object": "list", "data": [model]})
@@ -259,7 +232,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             body = self._body()
-            chat = self._path() == CHATS
+            chat = self.path_asked() == CHATS
             served = self.server.served
             if body.get("model") not in (None, served.name):
                 return self._fail(HTTPStatus.NOT_FOUND, f"model {body['model']}: here is {served.name} alone")
@@ -295,7 +268,7 @@ class Handler(BaseHTTPRequestHandler):
             if not begun:
                 begun.append(True)
                 self.close_connection = True
-                self._head(HTTPStatus.OK, "text/event-stream", [("Cache-Control", "no-cache"), ("Connection", "close")])
+                self.head(HTTPStatus.OK, "text/event-stream", [("Cache-Control", "no-cache"), ("Connection", "close")])
             self.wfile.write(f"data: {content}\n\n".encode())
             self.wfile.flush()
 
@@ -318,11 +291,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _accepts(self) -> bool:
         """Whether there is such a thing here, and it may be asked so. A complaint is sent."""
-        said = self.headers.get("Host", "localhost")
-        if self.server.private and not is_loopback(_host(said)):  # a page of the web, by a name of its own
+        if (said := self.stranger()) is not None:
             self._fail(HTTPStatus.FORBIDDEN, f"Host {said}: this server is for its own machine")
             return False
-        path = self._path()
+        path = self.path_asked()
         reads = path == MODELS or path.startswith(f"{MODELS}/")
         methods = ["GET", "HEAD"] if reads else ["POST"] if path in (COMPLETIONS, CHATS) else []
         if not methods:
@@ -332,9 +304,6 @@ class Handler(BaseHTTPRequestHandler):
             what = f"{path}: {self.command} is not allowed; use {' or '.join(methods)}"
             self._fail(HTTPStatus.METHOD_NOT_ALLOWED, what, [("Allow", ", ".join(methods))])
         return self.command in methods
-
-    def _path(self) -> str:
-        return self.path.partition("?")[0]
 
     def _body(self) -> dict[str, Any]:
         if self.headers.get_content_type() != "application/json":  # pages of the web may send other types unasked
@@ -362,28 +331,7 @@ class Handler(BaseHTTPRequestHandler):
     def _send(
         self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, more: Iterable[tuple[str, str]] = ()
     ) -> None:
-        data = json.dumps(content).encode()
-        closing = [("Connection", "close")] * self.close_connection
-        self._head(status, "application/json", [("Content-Length", str(len(data))), *more, *closing])
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def _head(self, status: HTTPStatus, kind: str, more: Iterable[tuple[str, str]]) -> None:
-        self.send_response(status)
-        for name, value in (("Content-Type", kind), *more):
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing: what is asked and answered is nobody else's business."""
-
-
-def _host(header: str) -> str:
-    """The name in "name:port"."""
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
+        self.reply(status, "application/json", json.dumps(content).encode(), more)
 
 
 def _said(message: Any) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from horosphere.errors import UserError
 from horosphere.geometry.manifold import Curved, Manifold
+from horosphere.measure.branches import branch_of
 from horosphere.plots.style import BRANCHES, LINE, MUTED, PANEL, QUIET, save, style
 
 if TYPE_CHECKING:
@@ -127,41 +128,6 @@ def in_a_row(directions: np.ndarray) -> np.ndarray:
     along = np.argsort(centred @ np.linalg.svd(centred, full_matrices=False)[2][0], kind="stable")
     halves = np.array_split(along, 2)
     return np.concatenate([half[in_a_row(directions[half])] for half in halves])
-
-
-def branch_of(edges: np.ndarray, depth: np.ndarray, labels: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The branch of each node, and how many nodes are below it, itself included.   (E, 2), (N,) -> names, (N,)
-
-    Branches begin at the roots. One that holds more than half of all nodes is replaced by its children, so that colours
-    tell something; what lies above all branches has none ("").  A node with several parents belongs to the first.
-
-    >>> edges, depth = np.array([(1, 0), (2, 0), (3, 1), (4, 2)]), np.array([0, 1, 1, 2, 2])
-    >>> branch_of(edges, depth, list("abcde"))[0]
-    ['', 'b', 'c', 'b', 'c']
-    """
-    count = len(depth)
-    parent = np.full(count, -1)
-    children: list[list[int]] = [[] for _ in range(count)]
-    for a, b in edges.tolist():
-        low, high = (a, b) if depth[a] > depth[b] else (b, a)
-        if depth[low] > depth[high] and parent[low] < 0:
-            parent[low] = high
-            children[high].append(low)
-    size = np.ones(count, np.int64)
-    deepest_first = np.argsort(-depth, kind="stable")
-    for node in deepest_first:
-        if parent[node] >= 0:
-            size[parent[node]] += size[node]
-    tops = np.flatnonzero(parent < 0).tolist()
-    while tops and size[largest := max(tops, key=lambda node: size[node])] > count / 2 and children[largest]:
-        tops.remove(largest)
-        tops += children[largest]
-    branch = [""] * count
-    for node in tops:
-        branch[node] = labels[node]
-    for node in deepest_first[::-1]:
-        branch[node] = branch[node] or (branch[parent[node]] if parent[node] >= 0 else "")
-    return branch, size
 
 
 def draw_disk(

@@ -1,0 +1,115 @@
+"""See any embedding in its own geometry, in a browser: `horosphere.explore` and `horosphere explore`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere import catalogue
+from horosphere.data import Graph
+from horosphere.errors import UserError, one_line
+from horosphere.explorer.atlas import Atlas
+from horosphere.explorer.page import exported_page
+from horosphere.explorer.server import Server
+from horosphere.files import require_new_file, write_whole
+from horosphere.geometry import Euclidean, Manifold
+from horosphere.progress import progress
+from horosphere.runs import Run
+from horosphere.train.vectors import Vectors
+
+INLINE = 720  # pixels that a page is high in a notebook
+AT_ONCE = 2  # embeddings side by side
+
+
+class Explorer:
+    """One embedding, or two side by side. A notebook shows it; `save` writes it as a file, `serve` shows it at once."""
+
+    def __init__(self, atlases: Sequence[Atlas], title: str = ""):
+        if not 1 <= len(atlases) <= AT_ONCE:
+            raise UserError(f"{len(atlases)} embeddings: a page shows one, or {AT_ONCE} side by side")
+        self.atlases = list(atlases)
+        self.title = title or " and ".join(atlas.name for atlas in atlases)
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.title}: {', '.join(f'{len(atlas):,} points' for atlas in self.atlases)})"
+
+    def page(self, quiet: bool = False) -> str:
+        """One HTML file that holds all its data and asks nobody."""
+        with progress("neighbours", sum(map(len, self.atlases)), quiet) as update:
+            return exported_page(self.title, self.atlases, update)
+
+    def save(self, path: str | Path, overwrite: bool = False, quiet: bool = False) -> Path:
+        """Write the page. It needs no network and no program but a browser."""
+        require_new_file(path, overwrite)
+        write_whole(path, self.page(quiet).encode(), new=not overwrite)
+        return Path(path)
+
+    def serve(self, host: str = "127.0.0.1", port: int = 0, token: str = "") -> Server:
+        """A server of the page: `with explorer.serve() as server: print(server.address); server.serve_forever()`."""
+        return Server(self.atlases, self.title, host, port, token)
+
+    def _repr_html_(self) -> str:
+        frame = f'style="width:100%;height:{INLINE}px;border:0" title="{escape(self.title)}"'
+        return f'<iframe {frame} srcdoc="{escape(self.page(quiet=True))}"></iframe>'
+
+
+def explore(
+    points: Any,
+    manifold: Manifold | None = None,
+    labels: Sequence[str] | None = None,
+    edges: Any = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    directed: bool = True,
+    thumbnails: Sequence[np.ndarray | None] | None = None,
+    name: str = "points",
+) -> Explorer:
+    """Points (N, d) of a manifold in the browser; or a run, by its folder, an `Embedded`, or `Vectors`.
+
+    manifold: flat where none is given. edges: (E, 2) pairs of rows; (child, parent) where they are `directed`.
+    columns: by name a number or a text for each point. thumbnails: for each point (h, w, 3) uint8, or None.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz()
+    >>> explore(L.random(5, 8), L, labels=["a", "b", "c", "d", "e"], edges=[(1, 0), (2, 0)])
+    Explorer(points: 5 points)
+    """
+    if isinstance(points, (str, Path)):
+        return Explorer([open_atlas(points)])
+    if isinstance(points, Vectors):
+        return Explorer([Atlas(name, points)])
+    if hasattr(points, "points") and hasattr(points, "manifold"):  # an embedding of a graph
+        return Explorer([Atlas(name, Vectors(points.labels, points.points, points.manifold, points.graph))])
+    try:
+        x = points if isinstance(points, Tensor) else torch.as_tensor(np.asarray(points))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"explore(points): {one_line(error)}; give a matrix of numbers, a row for each point") from None
+    count = len(x) if x.ndim else 0
+    texts = [str(i) for i in range(count)] if labels is None else [str(label) for label in labels]
+    graph = None
+    if edges is not None:
+        if len(texts) != count:
+            raise UserError(f"{len(texts):,} labels for {count:,} points; give one for each")
+        graph = Graph(texts, np.asarray(edges), directed)
+    pictures = None if thumbnails is None else _pictures(thumbnails, count)
+    vectors = Vectors(texts, x, manifold or Euclidean(), graph, columns or {}, pictures)
+    return Explorer([Atlas(name, vectors)])
+
+
+def open_atlas(folder: str | Path) -> Atlas:
+    """The points of a run."""
+    run = Run.open(folder)
+    task = catalogue.resolve(catalogue.task(run.about.task).build)
+    return Atlas(one_line(Path(folder).resolve().name), task.vectors(run))
+
+
+def _pictures(pictures: Sequence[np.ndarray | None], count: int) -> Callable[[int], np.ndarray | None]:
+    if len(pictures) != count:
+        raise UserError(f"{len(pictures):,} thumbnails for {count:,} points; give one for each, or None")
+    return lambda point: pictures[point]

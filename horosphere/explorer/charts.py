@@ -1,0 +1,275 @@
+"""Pictures in two dimensions of points in any number of them: which directions they keep, and at which radius.
+
+The page moves a chart by exact isometries, so a chart is given in coordinates that lose nothing far out: the space
+components on the hyperboloid of curvature -1, a place in the plane, or a unit vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from horosphere.data import Graph
+from horosphere.geometry import Euclidean, Lorentz, Manifold, Product
+from horosphere.optim import RiemannianAdam
+
+Kind = Literal["hyperbolic", "flat", "sphere"]
+FARTHEST = 30.0  # radius to which fp64 keeps a tree's nodes apart: beyond, e^r takes all digits
+LONGEST, SHORTEST = 4.0, 0.5  # of an edge in the picture of a tree
+ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
+STEPS, PAIRS, PACE = 300, 8, 0.05  # of a trained map: steps, partners of a point in each, the longest move
+POINTS_A_STEP = 8_192
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture that is computed when it is first looked at."""
+
+    name: str
+    kind: Kind
+    unit: float  # true length of one unit of the picture
+    note: str  # what the picture keeps
+    place: Callable[[], np.ndarray]  # -> (N, 2), of a sphere (N, 3), float64
+
+    @cached_property
+    def coordinates(self) -> np.ndarray:
+        return np.ascontiguousarray(self.place(), dtype="<f8")
+
+
+def charts_of(points: Tensor, manifold: Manifold, graph: Graph | None = None) -> list[Chart]:
+    """All charts of points (N, d), the one to begin with first.
+
+    >>> from horosphere.geometry import Lorentz
+    >>> L = Lorentz(c=4.0)
+    >>> [chart] = charts_of(L.lift(torch.tensor([[1.0, 0.0], [0.0, 2.0]])), L)
+    >>> chart.name, chart.kind, chart.unit  # a unit of the picture is half as long in this space
+    ('as it is', 'hyperbolic', 0.5)
+    >>> np.arcsinh(np.linalg.norm(chart.coordinates, axis=1)) * chart.unit
+    array([1., 2.])
+    """
+    points = points.detach().double().cpu()
+    charts = _charts_of_tree(graph, points, manifold)
+    if isinstance(manifold, Product):
+        parts = list(zip(manifold.split(points), manifold.factors, strict=True))
+        for number, (own, factor) in enumerate(parts, start=1):
+            charts += _charts_of_part(own, factor, f" of part {number}, {type(factor).__name__.lower()}")
+        return charts[::-1] if len(charts) > len(parts) else charts
+    return [*_charts_of_part(points, manifold), *charts]
+
+
+def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Chart]:
+    """Those of one geometry."""
+    flat = manifold.flat
+    kind: Kind = "flat" if flat else "hyperbolic"
+    unit = 1.0 if flat else float(manifold.c) ** -0.5
+    logs = manifold.lower(points).numpy()
+    dim = logs.shape[1]
+    if dim <= 2:
+        return [Chart(f"as it is{of}", kind, unit, "exact", lambda: _placed(kind, _wide(logs), unit))]
+    charts = []
+    if flat and _on_sphere(logs):
+        note = "exact" if dim == 3 else f"directions projected from {dim} dimensions onto three"
+        charts.append(Chart(f"sphere{of}", "sphere", 1.0, note, lambda: _round(logs)))
+    share = _share(logs)
+    seen = f"on the two principal directions of {dim}, which hold {share:.0%} of squared length"
+    if flat:
+        charts.append(Chart(f"principal plane{of}", kind, unit, f"seen {seen}", lambda: logs @ _axes(logs, 2)))
+    else:
+        note = f"radius exact; direction {seen}"
+        charts.append(Chart(f"principal plane{of}", kind, unit, note, lambda: _placed(kind, _turned(logs), unit)))
+    note = "trained so that distances are kept; radius and direction are not"
+    charts.append(Chart(f"trained map{of}", kind, unit, note, lambda: trained_map(points, manifold)))
+    return charts
+
+
+def _charts_of_tree(graph: Graph | None, points: Tensor, manifold: Manifold) -> list[Chart]:
+    """Where a hierarchy decides the direction, and where it decides all."""
+    if graph is None or not graph.directed or not len(graph.edges):
+        return []
+    length = _edge_length(graph)
+    note = f"the tree alone, by Sarkar's construction: an edge is {length:.2g} long"
+    tree = Chart("tree", "hyperbolic", 1.0, note, lambda: sarkar(graph, length))
+    if isinstance(manifold, Product) or manifold.flat:
+        return [tree]
+    unit = float(manifold.c) ** -0.5
+    note = "radius exact; direction by the place in the tree"
+    fan = Chart(
+        "branches", "hyperbolic", unit, note, lambda: _placed("hyperbolic", _fanned(points, manifold, graph), unit)
+    )
+    return [fan, tree]
+
+
+# -- directions -------------------------------------------------------------------------------------------------------
+
+
+def _wide(logs: np.ndarray) -> np.ndarray:
+    """One dimension is a line in the picture."""
+    return np.pad(logs, ((0, 0), (0, 2 - logs.shape[1])))
+
+
+def _axes(logs: np.ndarray, count: int) -> np.ndarray:
+    """The directions in which points reach farthest from the origin.   (N, d) -> (d, count)"""
+    _, directions = np.linalg.eigh(logs.T @ logs)
+    axes = directions[:, ::-1][:, :count]
+    signs = np.sign(axes[np.abs(axes).argmax(0), range(count)])  # else each library turns the picture as it likes
+    return axes * signs
+
+
+def _share(logs: np.ndarray) -> float:
+    """Of squared length, what two axes hold."""
+    powers = np.linalg.eigvalsh(logs.T @ logs)
+    return float(powers[-2:].sum() / powers.sum()) if powers.sum() else 1.0
+
+
+def _turned(logs: np.ndarray) -> np.ndarray:
+    """Directions seen on the principal plane, at the full length."""
+    seen = logs @ _axes(logs, 2)
+    return _lengthened(seen, np.linalg.norm(logs, axis=1))
+
+
+def _lengthened(directions: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Vectors of these lengths; where there is no direction, to the right.   (N, 2), (N,) -> (N, 2)"""
+    now = np.linalg.norm(directions, axis=1, keepdims=True)
+    right = np.tile([1.0, 0.0], (len(directions), 1))
+    return lengths[:, None] * np.divide(directions, now, out=right, where=now > 0)
+
+
+def _placed(kind: Kind, plane: np.ndarray, unit: float) -> np.ndarray:
+    """Places of vectors at the origin, in units of the picture: sinh(r/unit) in the direction of the vector."""
+    if kind == "flat":
+        return plane / unit
+    lengths = np.linalg.norm(plane, axis=1)
+    return _lengthened(plane, np.sinh(lengths / unit))
+
+
+def _on_sphere(logs: np.ndarray) -> bool:
+    """Whether flat points all lie equally far from the origin."""
+    lengths = np.linalg.norm(logs, axis=1)
+    return len(logs) > 2 and bool(np.ptp(lengths) <= ROUND * lengths.mean())
+
+
+def _round(logs: np.ndarray) -> np.ndarray:
+    seen = logs if logs.shape[1] == 3 else logs @ _axes(logs, 3)
+    lengths = np.linalg.norm(seen, axis=1, keepdims=True)
+    return np.divide(seen, lengths, out=np.tile([0.0, 0.0, 1.0], (len(seen), 1)), where=lengths > 0)
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+
+def first_parents(graph: Graph) -> np.ndarray:
+    """The first parent of each node, -1 of a root.   -> (N,)"""
+    parent = np.full(len(graph), -1)
+    child, above = graph.edges.T
+    parent[child[::-1]] = above[::-1]  # of several the first is written last
+    return parent
+
+
+def _levels(parent: np.ndarray) -> list[np.ndarray]:
+    """Nodes by their depth below the roots, along first parents."""
+    order = np.argsort(parent, kind="stable")
+    starts = np.searchsorted(parent[order], np.arange(len(parent) + 1))
+    levels = [np.flatnonzero(parent < 0)]
+    while len(levels[-1]):
+        levels.append(np.concatenate([order[starts[node] : starts[node + 1]] for node in levels[-1]]))
+    return levels[:-1]
+
+
+def _leaves_below(parent: np.ndarray, levels: list[np.ndarray]) -> np.ndarray:
+    """Leaves of each subtree; a leaf has itself.   -> (N,)"""
+    leaves = np.zeros(len(parent))
+    for nodes in levels[::-1]:
+        leaves[nodes] = np.maximum(leaves[nodes], 1)
+        below = nodes[parent[nodes] >= 0]
+        np.add.at(leaves, parent[below], leaves[below])
+    return leaves
+
+
+def _fanned(points: Tensor, manifold: Manifold, graph: Graph) -> np.ndarray:
+    """Each subtree has its own sector, as wide as it has leaves; the distance from the origin is the true one."""
+    parent = first_parents(graph)
+    levels = _levels(parent)
+    leaves = _leaves_below(parent, levels)
+    begin, width = np.zeros(len(parent)), 2 * np.pi * leaves / leaves[levels[0]].sum()
+    for nodes in levels:
+        ends = np.cumsum(width[nodes])
+        above = parent[nodes]
+        family = np.flatnonzero(np.diff(above, prepend=-2))  # brothers and sisters lie side by side
+        before = np.repeat((ends - width[nodes])[family], np.diff(np.append(family, len(nodes))))
+        begin[nodes] = np.where(above >= 0, begin[above], 0.0) + ends - width[nodes] - before
+    angle = begin + width / 2
+    radius = manifold.dist0(points).numpy()
+    return radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def _edge_length(graph: Graph) -> float:
+    """As long as families ask for, and as short as the depth does."""
+    parent = first_parents(graph)
+    largest = np.bincount(parent[parent >= 0], minlength=1).max()
+    wanted = 2 * np.log(max(2, largest + 1))  # then the sectors of a family hardly touch
+    return float(np.clip(min(wanted, FARTHEST / len(_levels(parent))), SHORTEST, LONGEST))
+
+
+def sarkar(graph: Graph, length: float) -> np.ndarray:
+    """A tree in the hyperbolic plane, all edges of one length, a family evenly around its parent.   -> (N, 2)
+
+    A node is the isometry that carries the origin to it, a pair (a, b) of complex numbers with |a|² - |b|² = 1 as in
+    the page: turn, then go. Its point on the hyperboloid is 2ab. Several roots stand around the origin.
+    """
+    parent = first_parents(graph)
+    levels = _levels(parent)
+    a, b = np.ones(len(parent), complex), np.zeros(len(parent), complex)
+    go, aside = np.cosh(length / 2), np.sinh(length / 2)
+    for depth, nodes in enumerate(levels):
+        if depth == 0 and len(nodes) == 1:
+            continue
+        above = parent[nodes]
+        family = np.flatnonzero(np.diff(above, prepend=-2))
+        sizes = np.diff(np.append(family, len(nodes)))
+        number = np.arange(len(nodes)) - np.repeat(family, sizes)
+        behind = 0 if depth == 0 or (depth == 1 and len(levels[0]) == 1) else 1  # the way to the parent takes a place
+        angle = 2 * np.pi * (number + behind) / np.repeat(sizes + behind, sizes) + np.pi * behind
+        turn = np.exp(0.5j * angle)
+        # the parent's isometry after a turn and a step along the ray
+        from_a, from_b = (np.where(above >= 0, x[above], start) for x, start in ((a, 1.0), (b, 0.0)))
+        a[nodes] = from_a * turn * go + from_b * np.conj(turn) * aside
+        b[nodes] = from_a * turn * aside + from_b * np.conj(turn) * go
+    place = 2 * a * b
+    return np.stack([place.real, place.imag], 1)
+
+
+# -- a trained map ----------------------------------------------------------------------------------------------------
+
+
+def trained_map(points: Tensor, manifold: Manifold, seed: int = 0) -> np.ndarray:
+    """Two dimensions that keep distances as well as they can: Σ (drawn/true - 1)² over random pairs is made small.
+
+    It begins as the principal plane, and Riemannian Adam moves the points. A seed decides everything.
+    """
+    flat = manifold.flat
+    plane: Manifold = Euclidean() if flat else Lorentz(1.0)
+    unit = 1.0 if flat else float(manifold.c) ** -0.5
+    start = torch.from_numpy(_placed("flat" if flat else "hyperbolic", _turned(manifold.lower(points).numpy()), unit))
+    place = torch.nn.Parameter(start.clone())
+    optimizer = RiemannianAdam([{"params": [place], "manifold": plane}], lr=PACE)
+    scale = float(start.square().sum(-1).mean().sqrt()) if flat else 1.0
+    generator = torch.Generator().manual_seed(seed)
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = PACE * scale * min(1.0, 2 * (1 - step / STEPS))
+        one = torch.randint(len(points), (min(len(points), POINTS_A_STEP),), generator=generator).repeat(PAIRS)
+        other = torch.randint(len(points), (len(one),), generator=generator)
+        truth = manifold.dist(points[one], points[other]) / unit
+        apart = truth > 0
+        with torch.enable_grad():
+            drawn = plane.dist(place[one[apart]], place[other[apart]])
+            loss = (drawn / truth[apart] - 1).square().sum() / max(1, len(points))
+            (place.grad,) = torch.autograd.grad(loss, place)
+        optimizer.step()
+    result: np.ndarray = place.detach().numpy()
+    return result
