@@ -4,7 +4,7 @@ import { type Column, DISTORTION } from "./atlas";
 import { plural } from "./dom";
 import type { Tool } from "./pane";
 import type { ChartMeta, Meta } from "./source";
-import { THEMES } from "./theme";
+import { systemTheme, THEMES } from "./theme";
 import { View } from "./view";
 
 export type Topic =
@@ -277,10 +277,10 @@ export class App {
   }
 
   paint(): void {
-    const dark = this.theme === "system" ? matchMedia("(prefers-color-scheme: dark)").matches : this.theme === "dark";
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    const name = this.theme === "system" ? systemTheme() : this.theme;
+    document.documentElement.dataset.theme = name;
     for (const { pane } of this.views) {
-      pane.theme = THEMES[dark ? "dark" : "light"];
+      pane.theme = THEMES[name];
       if (pane.space) pane.restyle();
     }
     this.emit("theme");

@@ -124,7 +124,7 @@ function category(hidden: boolean, entry: Legend, hide: (codes: number[], hidden
     "button",
     { type: "button", title: hidden ? "show" : "hide", on: { click: press } },
     swatch,
-    h("span", { class: "name" }, shortened(name || "none", 40)),
+    h("span", { class: "name" }, shortened(name || "none", 32)),
     h("small", {}, grouped(count)),
   );
   setPressed(made, !hidden);

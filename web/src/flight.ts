@@ -1,6 +1,6 @@
 /** From one view to another: the space moves along a geodesic, the camera with it. */
 
-import type { Camera } from "./renderer";
+import type { Camera } from "./camera";
 
 const LONG = 600; // milliseconds
 

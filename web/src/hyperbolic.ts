@@ -72,7 +72,7 @@ export function placed({ a, b }: Isometry, z: Complex): Complex {
   return scaled(times(p, conjugate(q)), 1 / square(q));
 }
 
-// -- many points ------------------------------------------------------------------------------------------------------
+// -- many points ----------------------------------------------------------------------------------------------
 
 /** (X, Y) of the hyperboloid -> p.re, p.im, q of each point. q is real at first. */
 export function pairs(hyperboloid: Float64Array): Float64Array {
@@ -125,7 +125,7 @@ export function distance(points: Float64Array, i: number, j: number): number {
   return 2 * Math.asinh(Math.hypot(re, im));
 }
 
-// -- pictures of the plane --------------------------------------------------------------------------------------------
+// -- pictures of the plane ------------------------------------------------------------------------------------
 
 /** Klein coordinates (x, y) = (X, Y)/T, and w = 1/T: what `moveAll` gives. */
 export interface Model {

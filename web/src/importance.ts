@@ -2,7 +2,7 @@
 
 import type { Atlas } from "./atlas";
 
-/** From 0 to 1. With edges: how many nodes lie below (of a graph without direction: are linked). Else: near the middle. */
+/** From 0 to 1. With edges: by how many nodes lie below, or are linked. Without: by how near the middle a point is. */
 export function importances(atlas: Atlas): Float32Array {
   const { count, edges } = atlas;
   const out = new Float32Array(count);

@@ -95,7 +95,7 @@ export class Look {
       if (range) column.values.forEach((value, i) => (value >= range[0] && value <= range[1]) || (shown[i] = 0));
     }
     const colourOf = this.colouring(colourBy);
-    const plain = Math.max(SMALLEST, Math.min(9, 90 / atlas.count ** 0.35));
+    const plain = Math.max(SMALLEST, Math.min(8, 80 / atlas.count ** 0.35));
     const widthOf = sizeBy ? scaling(sizeBy) : (): number => plain;
     for (let i = 0; i < atlas.count; i++) {
       const colour = colourOf(i);

@@ -98,6 +98,7 @@ function near(app: App, view: View, node: number, all: boolean, more: () => void
   const title = h("h4", {}, "Nearest in all dimensions");
   const { neighbours, atlas } = view;
   if (!neighbours) return h("div", {}, title, h("p", { class: "muted" }, view.trouble || "…"));
+  if (!neighbours.numbers.length) return h("div", {}, title, h("p", { class: "muted" }, "There is no other point."));
   const relation = neighbours.numbers.map((other) => atlas.relation(node, other));
   const isHit = relation.map((word) => word === "parent" || word === "child" || word === "linked");
   const shown = all ? neighbours.numbers.length : Math.min(FIRST, neighbours.numbers.length);

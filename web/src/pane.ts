@@ -2,6 +2,7 @@
 
 import { annotate, labelsFor } from "./annotate";
 import type { Atlas } from "./atlas";
+import { type Camera, toPixels, toPlace, whole, zoomed } from "./camera";
 import { Batches, type Seen, strength, verticesOf } from "./edges";
 import { Effort } from "./effort";
 import { Flight } from "./flight";
@@ -11,7 +12,7 @@ import { MODELS } from "./hyperbolic";
 import { importances, ordered } from "./importance";
 import type { Placed } from "./labels";
 import type { Look } from "./look";
-import { type Camera, Renderer } from "./renderer";
+import { Renderer } from "./renderer";
 import { nearest, type Pixel, project, within } from "./screen";
 import type { ChartMeta } from "./source";
 import type { Space } from "./space";
@@ -28,11 +29,11 @@ export interface Events {
   lost(): void;
 }
 
-const CLOSEST = 4096; // times nearer than all of it: there single precision ends
 const REST = 150; // milliseconds without a move, before more is drawn
 
-// Memory for a point: 24 bytes of pairs (flat: 16 of coordinates, sphere: 24), 12 frame, 8 pixels, 9 look, 8 order and
-// importance, 4 scores of labels, 4 for each column; 24 on the card. About 90 bytes and its label. 66 for an edge.
+// Memory for a point: 24 bytes of coordinates and 12 of frame for each chart that was opened, 8 pixels, 9 look, 4 order,
+// 4 importance, 4 scores of labels, 4 links, 4 for each column: about 70, its columns and its label; 24 on the card.
+// For an edge: 8 ends, 8 length, 4 order, 8 links, and up to 64 while it is drawn.
 export class Pane {
   readonly element = document.createElement("div");
   readonly canvas = document.createElement("canvas");
@@ -87,7 +88,7 @@ export class Pane {
     new ResizeObserver(() => this.resize()).observe(this.element);
   }
 
-  // -- what is shown ------------------------------------------------------------------------------------------------
+  // -- what is shown ----------------------------------------------------------------------------------------
 
   show(chart: ChartMeta, space: Space): void {
     const model = this.space?.kind === "hyperbolic" ? this.space.model : 0;
@@ -128,15 +129,11 @@ export class Pane {
     this.events.moved();
   }
 
-  /** The camera that sees all of it. */
   whole(): Camera {
-    const { clientWidth: width, clientHeight: height } = this.element;
-    const side = Math.max(80, Math.min(width, height));
-    if (this.space.model === 2) return { x: 0, y: 1.25, scale: 0.36 * Math.max(80, height) };
-    return { x: 0, y: 0, scale: (0.47 * side) / this.space.reach };
+    return whole(this.space, this.element.clientWidth, this.element.clientHeight);
   }
 
-  // -- moving ---------------------------------------------------------------------------------------------------------
+  // -- moving -------------------------------------------------------------------------------------------------
 
   /** By so many pixels. */
   push(dx: number, dy: number): void {
@@ -162,10 +159,7 @@ export class Pane {
   }
 
   zoom(by: number, x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2): void {
-    const at = this.toPlace(x, y);
-    const scale = Math.min(CLOSEST * this.fitted, Math.max(this.fitted / 4, this.camera.scale * by));
-    const shrunk = this.camera.scale / scale;
-    this.camera = { x: at.re + (this.camera.x - at.re) * shrunk, y: at.im + (this.camera.y - at.im) * shrunk, scale };
+    this.camera = zoomed(this.camera, by, this.toPlace(x, y), this.fitted);
     this.touch();
     this.events.moved();
   }
@@ -202,18 +196,14 @@ export class Pane {
     this.events.moved();
   }
 
-  // -- places and pixels ------------------------------------------------------------------------------------------------
+  // -- places and pixels ----------------------------------------------------------------------------------------
 
   toPlace(x: number, y: number): Complex {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const { camera } = this;
-    return { re: camera.x + (x - width / 2) / camera.scale, im: camera.y - (y - height / 2) / camera.scale };
+    return toPlace(this.camera, this.canvas.clientWidth, this.canvas.clientHeight, { x, y });
   }
 
   toPixels(z: Complex): Pixel {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const { camera } = this;
-    return { x: width / 2 + camera.scale * (z.re - camera.x), y: height / 2 - camera.scale * (z.im - camera.y) };
+    return toPixels(this.camera, this.canvas.clientWidth, this.canvas.clientHeight, z);
   }
 
   /** Where a node is on the screen; null behind the sphere. */
@@ -245,7 +235,7 @@ export class Pane {
     );
   }
 
-  // -- drawing ----------------------------------------------------------------------------------------------------------
+  // -- drawing --------------------------------------------------------------------------------------------------
 
   /** Something has moved. */
   touch(): void {
@@ -348,7 +338,7 @@ export class Pane {
     this.renderer.finish();
   }
 
-  // -- the camera, whatever the size of the window ------------------------------------------------------------------------
+  // -- the camera, whatever the size of the window ----------------------------------------------------------------
 
   private resize(): void {
     const { clientWidth: width, clientHeight: height } = this.element;

@@ -1,13 +1,7 @@
 /** Points and edges on a canvas, by WebGL 2. What it is given was moved in double precision already. */
 
+import type { Camera } from "./camera";
 import { FLAT, SPHERE } from "./space";
-
-/** A place z of the picture is drawn at middle + scale·(z - centre), in pixels of the canvas. */
-export interface Camera {
-  x: number;
-  y: number;
-  scale: number;
-}
 
 const PLACE = `
   uniform int model;      // 0 Poincaré disk, 1 Klein disk, 2 half-plane, ${FLAT} flat, ${SPHERE} sphere
@@ -39,7 +33,7 @@ const POINTS = {
     vec2 place = pixels(picture(at));
     gl_Position = vec4(2.0 * place / size, 0.0, 1.0);
     // lengths shrink towards the rim as in the Poincaré disk: by 1 - |z|² = 2w/(1 + w)
-    float shrink = model < ${FLAT} ? mix(0.35, 1.0, 2.0 * at.z / (1.0 + at.z)) : 1.0;
+    float shrink = model < ${FLAT} ? mix(0.45, 1.5, 2.0 * at.z / (1.0 + at.z)) : 1.0;
     bool behind = model == ${SPHERE} && at.z < 0.0;
     diameter = max(1.5, width * shrink * (behind ? 0.6 : 1.0)) * ratio;
     gl_PointSize = diameter + 1.0;

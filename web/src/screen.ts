@@ -1,7 +1,7 @@
 /** Where points are on the screen, and which of them lie at a place of it: plain scans over arrays of numbers. */
 
 import type { Complex } from "./hyperbolic";
-import type { Camera } from "./renderer";
+import type { Camera } from "./camera";
 import { SPHERE, type Space } from "./space";
 
 export interface Pixel {

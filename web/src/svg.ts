@@ -41,7 +41,8 @@ export function drawing(view: View): { text: string; left: string } {
   const note = [sentence(pane.chart.note), view.survival, sentence(left)].filter(Boolean).join(" ");
   const { theme } = pane;
   const text = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height + FOOT}" viewBox="0 0 ${width} ${height + FOOT}"`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height + FOOT}"`,
+    ` viewBox="0 0 ${width} ${height + FOOT}"`,
     ` font-family="system-ui, sans-serif">\n<title>${escaped(view.name)}</title>\n<desc>${escaped(note)}</desc>\n`,
     `<rect width="100%" height="100%" fill="${css(theme.paper)}"/>\n`,
     `<clipPath id="map"><rect width="${width}" height="${height}"/></clipPath>\n<g clip-path="url(#map)">\n`,
@@ -80,7 +81,7 @@ function circles(pane: Pane): { lines: string[]; left: number } {
       continue;
     }
     const w = space.frame[3 * i + 2]!;
-    const shrink = space.model < FLAT ? 0.35 + (0.65 * 2 * w) / (1 + w) : 1; // as the shader does
+    const shrink = space.model < FLAT ? 0.45 + (1.05 * 2 * w) / (1 + w) : 1; // as the shader does
     const radius = Math.max(0.75, (look.widths[i]! * shrink) / 2);
     const at = `cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius.toFixed(1)}"`;
     lines.push(`<circle ${at} fill="${ink(pane, i)}"${faint("fill-opacity", alpha)}/>\n`);
@@ -142,6 +143,7 @@ function labels(pane: Pane): string {
   const lines = pane.written.map(
     ({ text, x, y }) => `<text x="${x.toFixed(1)}" y="${(y + 4).toFixed(1)}">${escaped(text)}</text>\n`,
   );
-  const halo = `stroke="${css(theme.paper)}" stroke-width="3" stroke-opacity="0.85" stroke-linejoin="round" paint-order="stroke"`;
+  const paper = `stroke="${css(theme.paper)}" stroke-opacity="0.85"`;
+  const halo = `${paper} stroke-width="3" stroke-linejoin="round" paint-order="stroke"`;
   return `<g font-size="12" fill="${theme.ink}" ${halo}>\n${lines.join("")}</g>\n`;
 }

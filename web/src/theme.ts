@@ -20,3 +20,6 @@ export const THEMES: Record<"light" | "dark", Theme> = {
   },
   dark: { name: "dark", paper: [18, 22, 29], ink: "#e8ebf0", muted: "#a3adba", line: "#46505e", accent: "#ff8a7a" },
 };
+
+export const systemTheme = (): "light" | "dark" =>
+  matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";

@@ -2,11 +2,13 @@
 
 import type { App } from "./app";
 import { hasAddress, link } from "./address";
-import { download, h, icon, type Icon, setPressed } from "./dom";
+import { download, h, setPressed } from "./dom";
 import { toggleHelp } from "./help";
+import { icon, type Icon } from "./icons";
 import { picture } from "./picture";
 import { searchBox } from "./searchbox";
 import { drawing } from "./svg";
+import { systemTheme } from "./theme";
 
 const QUARTER = Math.PI / 12;
 
@@ -93,7 +95,8 @@ function page(app: App): HTMLElement {
     "light or dark",
     "",
     () => {
-      app.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+      const wanted = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+      app.theme = wanted === systemTheme() ? "system" : wanted;
       app.paint();
     },
     "dark",
