@@ -99,7 +99,7 @@ export function moved(by: Isometry, points: Float64Array, i: number): [number, n
   return [re, im, square(first) + square(second)];
 }
 
-/** All points of `pairs`, moved: X/T, Y/T and 1/T of each, in single precision. These suffice for every picture below. */
+/** All points of `pairs`, moved: X/T, Y/T and 1/T of each in single precision. These suffice for every picture. */
 export function moveAll(by: Isometry, points: Float64Array, out: Float32Array): void {
   const { re: ar, im: ai } = by.a;
   const { re: br, im: bi } = by.b;
