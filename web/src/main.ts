@@ -120,8 +120,8 @@ function switcher(app: App): HTMLElement {
   return h("div", { class: "switch group", role: "group", "aria-label": "embedding" }, ...buttons);
 }
 
-/** For tests and measurements: window.horosphere = { app, views, at(atlas, node) -> pixels, … }. Views hold `pane`
- * (draw(), finish(), effort.frames in milliseconds, space.state(), cameraState()), `look` and `atlas`. */
+/** For tests and measurements: window.horosphere = { app, views, panes, atlases, at(atlas, node) -> pixels,
+ * get(atlas) and set(atlas, moved, camera), timed(atlas, vertices?) -> ms of one frame, frames(atlas) -> ms of the last }. */
 function expose(app: App): void {
   const { views } = app;
   const at = (atlas: number, node: number): unknown => views[atlas]!.pane.at(node);
@@ -143,7 +143,8 @@ function expose(app: App): void {
     camera: views[atlas]!.pane.cameraState(),
   });
   const [panes, atlases] = [views.map(({ pane }) => pane), views.map(({ atlas }) => atlas)];
-  Object.assign(window, { horosphere: { app, views, panes, atlases, at, get, set, timed } });
+  const frames = (atlas: number): number[] => panes[atlas]!.effort.frames;
+  Object.assign(window, { horosphere: { app, views, panes, atlases, at, get, set, timed, frames } });
 }
 
 start().catch((error: Error) => {

@@ -7,7 +7,7 @@ export function picture(pane: Pane): Promise<Blob | null> {
   const sheet = document.createElement("canvas");
   sheet.width = canvas.width;
   sheet.height = canvas.height;
-  pane.draw(); // what was drawn before is gone from the card
+  pane.draw(pane.effort.resting); // as it is seen; what was drawn before is gone from the card
   const pen = sheet.getContext("2d")!;
   pen.drawImage(canvas, 0, 0);
   pen.drawImage(overlay, 0, 0);

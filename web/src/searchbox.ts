@@ -42,6 +42,7 @@ export function searchBox(app: App): HTMLElement {
     app.view.pane.canvas.focus({ preventScroll: true });
   };
   const find = (): void => {
+    waiting = 0;
     const { view } = app;
     const hits = view.atlas.search(input.value, MOST);
     nodes = hits.nodes;

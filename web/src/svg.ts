@@ -27,7 +27,7 @@ const line = (points: Pixel[]): string =>
 /** The drawing, and in words what was left out. */
 export function drawing(view: View): { text: string; left: string } {
   const { pane } = view;
-  pane.draw();
+  pane.draw(pane.effort.resting);
   const { clientWidth: width, clientHeight: height } = pane.canvas;
   const points = circles(pane);
   const edges = pane.showsEdges ? arcs(pane) : { lines: [], left: 0 };

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { cell, csv } from "../src/csv";
 import { short } from "../src/dom";
+import { Effort } from "../src/effort";
 import { counted } from "../src/histogram";
 import { importances, ordered } from "../src/importance";
 import { placeLabels, shortened } from "../src/labels";
@@ -206,4 +207,19 @@ test("numbers as one reads them", () => {
     "3.142",
     "–",
   ]);
+});
+
+test("as much is drawn as the card manages in the time", () => {
+  const effort = new Effort();
+  const before = effort.moving;
+  effort.begin(0, 60_000);
+  effort.end(600); // 100 vertices in a millisecond
+  expect(effort.moving).toBe(20_000); // never less
+  expect(effort.resting).toBe(100_000);
+  for (let k = 0; k < 20; k++) {
+    effort.begin(0, 1_000_000);
+    effort.end(1);
+  }
+  expect(effort.moving).toBeGreaterThan(20 * before);
+  expect(effort.frames).toHaveLength(21);
 });
