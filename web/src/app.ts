@@ -96,7 +96,7 @@ export class App {
 
   private async ask(view: View, node: number): Promise<void> {
     if (!view.atlas.meta.neighbours) {
-      view.trouble = "Neighbours are not part of this page.";
+      view.trouble = view.atlas.count > 1 ? "Neighbours are not part of this page." : "There is no other point.";
       return;
     }
     const found = await view.atlas.neighbours(node).catch((error: Error) => error);

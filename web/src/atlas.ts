@@ -15,7 +15,7 @@ export interface Column {
 
 export const DISTORTION = "distortion of the picture";
 const THROUGH = "plane through";
-const AT_ONCE = 2e6; // distances between two breaths of the page
+const AT_ONCE = 2e5; // distances between two breaths of the page
 
 export class Atlas {
   readonly charts: ChartMeta[];

@@ -121,7 +121,7 @@ function switcher(app: App): HTMLElement {
 }
 
 /** For tests and measurements: window.horosphere = { app, views, panes, atlases, at(atlas, node) -> pixels,
- * get(atlas) and set(atlas, moved, camera), timed(atlas, vertices?) -> ms of one frame, frames(atlas) -> ms of the last }. */
+ * get(atlas) and set(atlas, moved, camera), timed(atlas, most?) -> ms of a frame, frames(atlas) -> ms of the last }. */
 function expose(app: App): void {
   const { views } = app;
   const at = (atlas: number, node: number): unknown => views[atlas]!.pane.at(node);

@@ -33,7 +33,7 @@ const REST = 150; // milliseconds without a move, before more is drawn
 
 // Memory for a point: 24 bytes of coordinates and 12 of frame in each chart that was opened, 8 pixels, 9 look, 4 order,
 // 4 importance, 4 scores of labels, 4 links, 4 for each column: about 70, its columns and its label; 24 on the card.
-// For an edge: 8 ends, 8 length, 4 order, 8 links, and up to 64 while it is drawn.
+// Where pictures are judged: 4 for each anchor. For an edge: 8 ends, 8 length, 4 order, 8 links, 64 while it is drawn.
 export class Pane {
   readonly element = document.createElement("div");
   readonly canvas = document.createElement("canvas");
