@@ -340,11 +340,13 @@ def _is_there(stream: IO[str], path: Path) -> bool:
 # -- complaints before the work, not after it, when its result has no place to go -------------------------------------
 
 
-def require_new_file(path: str | Path, overwrite: bool = False) -> None:
+def require_new_file(path: str | Path, overwrite: bool = False, option: str = "--out") -> None:
+    """option: by which the file was named."""
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path} is a folder: --out takes the name of a file here")
-    _require_new(path, overwrite)
+        raise UserError(f"{path} is a folder: {option} takes the name of a file here")
+    if path.exists() and not overwrite:
+        raise _there(path, option)
     require_parent(path)
 
 
@@ -364,7 +366,8 @@ def require_new_folder(path: str | Path, overwrite: bool = False, mark: str = ""
     require_text(path)
     if path.is_dir() and not any(path.iterdir()):
         return _require_writable(path)
-    _require_new(path, overwrite)
+    if path.exists() and not overwrite:
+        raise _there(path)
     if path.exists() and not (path / mark).is_file():
         raise UserError(f"{path} holds no {mark}, so --overwrite leaves it alone: choose another --out")
     _require_writable(_nearest(path.resolve().parent))
@@ -376,13 +379,8 @@ def require_parent(path: Path) -> None:
     _require_writable(path.parent)
 
 
-def _require_new(path: Path, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        raise _there(path)
-
-
-def _there(path: Path) -> UserError:
-    return UserError(f"{path} exists already: choose another --out, or pass --overwrite")
+def _there(path: Path, option: str = "--out") -> UserError:
+    return UserError(f"{path} exists already: choose another {option}, or pass --overwrite")
 
 
 def _require_writable(folder: Path) -> None:

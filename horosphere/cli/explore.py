@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.local_server import is_loopback
 
     if args.export:
-        require_new_file(args.export, args.overwrite)
+        require_new_file(args.export, args.overwrite, "--export")
     explorer = Explorer([_opened(source, args) for source in args.sources])
     if args.export:
         path = explorer.save(args.export, args.overwrite, args.quiet)
@@ -75,6 +75,8 @@ def _opened(source: str, args: argparse.Namespace) -> Any:
         if given:
             raise UserError(f"{given[0]} is for points of a file; {source} is a run, which knows its own")
         return open_atlas(source)
+    if not Path(source).exists():
+        raise UserError(f"{source}: no such file or folder; give a run, or a file of points")
     return Atlas(
         Path(source).stem,
         read_points(source, args.geometry or "euclidean", args.curvature, args.labels, args.edges, args.coordinates),

@@ -13,7 +13,7 @@ PLACES = {"csv": "points.csv", "parquet": "points.parquet", "projector": "projec
 def add(commands: Any) -> None:
     summary = "write the points of an embedding, or word vectors, as a table or for TensorBoard's projector"
     export = command(commands, "export", run, summary, "horosphere export runs/tree-lorentz-10 --to csv")
-    export.add_argument("folder", metavar="RUN", help="a run of nodes or words")
+    export.add_argument("folder", metavar="RUN", help="a run that learned points")
     export.add_argument("--to", choices=FORMATS, required=True, help="projector: a folder of tensors.tsv, metadata.tsv")
     which = "own: as they are stored (default of csv, parquet); ball: the Poincaré ball of radius 1 (of projector)"
     export.add_argument("--coordinates", choices=("own", "ball"), help=which)

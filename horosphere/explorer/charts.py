@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -16,15 +17,20 @@ import torch
 from torch import Tensor
 
 from horosphere.data import Graph
-from horosphere.geometry import Euclidean, Lorentz, Manifold, Product
-from horosphere.optim import RiemannianAdam
+from horosphere.evaluate.neighbours import nearest
+from horosphere.geometry import Manifold, Product
+from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations
+from horosphere.optim import RiemannianAdam, param_groups
+from horosphere.optim.schedules import share_of_peak
 
 Kind = Literal["hyperbolic", "flat", "sphere"]
 FARTHEST = 30.0  # radius to which fp64 keeps a tree's nodes apart: beyond, e^r takes all digits
 LONGEST, SHORTEST = 4.0, 0.5  # of an edge in the picture of a tree
 ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
-STEPS, PAIRS, PACE = 300, 8, 0.05  # of a trained map: steps, partners of a point in each, the longest move
-POINTS_A_STEP = 8_192
+NEAR = 10  # nearest points that a trained map keeps near
+MAPPED = 20_000  # points that are mapped so, at most: their neighbours are found first, which takes seconds there
+STEPS, BATCH, NEGATIVES, PACE = 300, 2_048, 256, 0.15  # the pace is the longest step, in radii of curvature
+START = 0.3  # radii of curvature that the map is wide at the start
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,14 @@ def charts_of(points: Tensor, manifold: Manifold, graph: Graph | None = None) ->
     array([1., 2.])
     """
     points = points.detach().double().cpu()
-    charts = _charts_of_tree(graph, points, manifold)
-    if isinstance(manifold, Product):
-        parts = list(zip(manifold.split(points), manifold.factors, strict=True))
-        for number, (own, factor) in enumerate(parts, start=1):
-            charts += _charts_of_part(own, factor, f" of part {number}, {type(factor).__name__.lower()}")
-        return charts[::-1] if len(charts) > len(parts) else charts
-    return [*_charts_of_part(points, manifold), *charts]
+    if not isinstance(manifold, Product):
+        return [*_charts_of_part(points, manifold), *_charts_of_tree(graph, points, manifold)]
+    parts = zip(manifold.split(points), manifold.factors, strict=True)
+    charts = [
+        _charts_of_part(own, factor, f" of part {number}, {type(factor).__name__.lower()}")
+        for number, (own, factor) in enumerate(parts, start=1)
+    ]
+    return [*chain(*charts), *_charts_of_tree(graph, points, manifold)]
 
 
 def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Chart]:
@@ -83,8 +90,9 @@ def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Ch
     else:
         note = f"radius exact; direction {seen}"
         charts.append(Chart(f"principal plane{of}", kind, unit, note, lambda: _placed(kind, _turned(logs), unit)))
-    note = "trained so that distances are kept; radius and direction are not"
-    charts.append(Chart(f"trained map{of}", kind, unit, note, lambda: trained_map(points, manifold)))
+    if NEAR < len(points) <= MAPPED:
+        note = f"trained: each point's {NEAR} nearest in all {dim} dimensions stay near; radii and distances do not"
+        charts.append(Chart(f"neighbour map{of}", kind, unit, note, lambda: neighbour_map(points, manifold)))
     return charts
 
 
@@ -247,29 +255,28 @@ def sarkar(graph: Graph, length: float) -> np.ndarray:
 # -- a trained map ----------------------------------------------------------------------------------------------------
 
 
-def trained_map(points: Tensor, manifold: Manifold, seed: int = 0) -> np.ndarray:
-    """Two dimensions that keep distances as well as they can: Σ (drawn/true - 1)² over random pairs is made small.
+def neighbour_map(points: Tensor, manifold: Manifold, seed: int = 0) -> np.ndarray:
+    """Two dimensions in which what is near lies near: the graph of nearest points, embedded as any other graph.
 
-    It begins as the principal plane, and Riemannian Adam moves the points. A seed decides everything.
+    It begins as the principal plane, drawn small. A seed decides everything.
     """
-    flat = manifold.flat
-    plane: Manifold = Euclidean() if flat else Lorentz(1.0)
-    unit = 1.0 if flat else float(manifold.c) ** -0.5
-    start = torch.from_numpy(_placed("flat" if flat else "hyperbolic", _turned(manifold.lower(points).numpy()), unit))
-    place = torch.nn.Parameter(start.clone())
-    optimizer = RiemannianAdam([{"params": [place], "manifold": plane}], lr=PACE)
-    scale = float(start.square().sum(-1).mean().sqrt()) if flat else 1.0
+    count, flat = len(points), manifold.flat
+    near = nearest(points, points, manifold, NEAR, but=torch.arange(count))[1]
+    pairs = torch.stack([torch.arange(count).repeat_interleave(near.shape[1]), near.flatten()], 1).numpy()
+    config = NodeEmbeddingConfig("euclidean" if flat else "lorentz", dim=2)
+    model, relations = NodeEmbedding(count, config), Relations(pairs, count)
+    seen = _turned(manifold.lower(points).numpy())
+    model.table.weight.data.copy_(torch.from_numpy(config.radius * START * seen / np.abs(seen).max(initial=1e-9)))
+    optimizer = RiemannianAdam(param_groups(model), lr=PACE * config.radius)
     generator = torch.Generator().manual_seed(seed)
     for step in range(STEPS):
-        optimizer.param_groups[0]["lr"] = PACE * scale * min(1.0, 2 * (1 - step / STEPS))
-        one = torch.randint(len(points), (min(len(points), POINTS_A_STEP),), generator=generator).repeat(PAIRS)
-        other = torch.randint(len(points), (len(one),), generator=generator)
-        truth = manifold.dist(points[one], points[other]) / unit
-        apart = truth > 0
+        optimizer.param_groups[0]["lr"] = PACE * config.radius * share_of_peak(step, STEPS, warmup=0.05, final=0.02)
+        nodes = torch.randperm(count, generator=generator)[:BATCH]
+        negatives = torch.randint(count, (NEGATIVES,), generator=generator).unique()
         with torch.enable_grad():
-            drawn = plane.dist(place[one[apart]], place[other[apart]])
-            loss = (drawn / truth[apart] - 1).square().sum() / max(1, len(points))
-            (place.grad,) = torch.autograd.grad(loss, place)
+            loss = model(**relations.batch(nodes), negatives=negatives).sum() / len(nodes)
+            optimizer.zero_grad()
+            loss.backward()
         optimizer.step()
-    result: np.ndarray = place.detach().numpy()
-    return result
+    x = model.points.numpy()
+    return x if flat else x * float(model.manifold.c) ** 0.5  # in units of the radius of curvature

@@ -13,7 +13,7 @@ from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.plots import draw_disk, geodesic_arc, layout
-from horosphere.plots.disk import branch_of, in_a_row
+from horosphere.plots.disk import in_a_row
 from horosphere.plots.style import BRANCHES, QUIET, style
 from tests.plots.reading import colour, order_of
 
@@ -165,14 +165,6 @@ def test_a_hierarchy_has_a_colour_a_branch_and_its_top_is_named_first():
     named = [t.get_text() for t in figure.axes[0].texts]
     assert named[0] == "n0"
     assert set(named) <= {f"n{i}" for i in range(8)} | {f"n{i}" for i in range(8, 36)}  # no leaf before them
-
-
-def test_a_branch_of_nearly_all_is_parted_further():
-    """a - b - (c, d, e): nearly all lies below a and below b."""
-    edges = np.array([(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4)])
-    branch, below = branch_of(edges, np.array([0, 1, 2, 2, 2, 3, 3, 3]), list("abcdefgh"))
-    assert branch == ["", "", "c", "d", "e", "c", "d", "e"]
-    assert below.tolist() == [8, 7, 2, 2, 2, 1, 1, 1]
 
 
 def test_a_plane_in_ten_dimensions_is_found_whole():

@@ -1,0 +1,139 @@
+"""Charts: radius exact where it is promised, trees whose edges are of one length, maps that keep distances."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from horosphere.data import Graph
+from horosphere.evaluate.neighbours import nearest
+from horosphere.explorer.charts import FARTHEST, charts_of, first_parents, neighbour_map, sarkar
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
+
+L = Lorentz(1.0)
+TREE = Graph([f"n{i}" for i in range(40)], [(i, (i - 1) // 3) for i in range(1, 40)])
+FOREST = Graph([f"n{i}" for i in range(41)], [(i, (i - 2) // 3) for i in range(2, 41)])
+
+
+def cloud(manifold, dim, count=40, std=2.0):
+    return manifold.random(count, dim, std=std, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def chart_named(name, points, manifold, graph=None):
+    return next(chart for chart in charts_of(points, manifold, graph) if chart.name == name)
+
+
+def drawn_radius(chart):
+    length = torch.from_numpy(chart.coordinates).norm(dim=1)
+    return chart.unit * (length.asinh() if chart.kind == "hyperbolic" else length)
+
+
+@pytest.mark.parametrize("manifold", [Lorentz(0.25), Lorentz(4.0), Poincare(0.25), Poincare(4.0)], ids=repr)
+@pytest.mark.parametrize("dim", [1, 2, 5])
+@pytest.mark.parametrize("name", ["principal plane", "branches"])
+def test_the_radius_is_the_true_one(manifold, dim, name):
+    points = cloud(manifold, dim, std=0.4)
+    chart = chart_named("as it is" if dim <= 2 and name == "principal plane" else name, points, manifold, TREE)
+    assert_close(drawn_radius(chart), manifold.dist0(points), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("manifold", [Euclidean(), Lorentz(0.5), Poincare(2.0)], ids=repr)
+def test_two_dimensions_are_shown_as_they_are(manifold):
+    points = cloud(manifold, 2, std=0.4)
+    (chart,) = charts_of(points, manifold)
+    assert chart.note == "exact"
+    plane = L if chart.kind == "hyperbolic" else Euclidean()
+    x = torch.from_numpy(chart.coordinates)
+    assert_close(chart.unit * plane.pairwise(x, x), manifold.pairwise(points, points), rtol=1e-9, atol=1e-7)
+
+
+def test_far_points_are_finite_and_as_far_as_they_are():
+    points = L.lift(torch.tensor([[30.0, 0.0, 1.0], [0.0, 29.0, 0.0]], dtype=torch.float64))
+    chart = chart_named("principal plane", points, L)
+    assert_close(drawn_radius(chart), L.dist0(points))
+
+
+def test_all_at_the_origin_is_a_picture_too():
+    for chart in charts_of(torch.zeros(3, 4, dtype=torch.float64), L):
+        assert np.isfinite(chart.coordinates).all(), chart.name
+
+
+@pytest.mark.parametrize("graph", [TREE, FOREST], ids=["tree", "forest"])
+def test_edges_of_sarkars_tree_have_one_length(graph):
+    x = torch.from_numpy(sarkar(graph, 2.5))
+    parent = first_parents(graph)
+    below = np.flatnonzero(parent >= 0)
+    assert_close(L.dist(x[below], x[parent[below]]), torch.full((len(below),), 2.5, dtype=torch.float64))
+
+
+def test_families_of_sarkars_tree_stand_evenly_around_their_parent():
+    x = torch.from_numpy(sarkar(TREE, 2.5))
+    centred = L.log(x[1].expand(4, -1), x[[0, *np.flatnonzero(first_parents(TREE) == 1)]])
+    own = L.inner(x[1].expand(4, 4, -1), centred[:, None].expand(4, 4, -1), centred[None].expand(4, 4, -1)) / 2.5**2
+    angles = own.clamp(-1, 1).acos()
+    assert_close(angles[0].sort().values[1:], torch.tensor([np.pi / 2, np.pi / 2, np.pi]).double(), rtol=0, atol=1e-6)
+
+
+def test_distances_in_sarkars_tree_are_nearly_those_of_the_tree():
+    x, hops = torch.from_numpy(sarkar(TREE, 4.0)), torch.from_numpy(TREE.distances(np.arange(len(TREE)))).double()
+    apart = hops > 0
+    assert ((L.pairwise(x, x) / 4.0)[apart] / hops[apart] - 1).abs().max() < 0.15
+
+
+def test_a_deep_tree_stays_within_the_digits_there_are():
+    chain = Graph([str(i) for i in range(200)], [(i, i - 1) for i in range(1, 200)])
+    chart = chart_named("tree", cloud(L, 3, 200), L, chain)
+    assert np.isfinite(chart.coordinates).all()
+    wide = Graph([str(i) for i in range(30)], [(i, (i - 1) // 2) for i in range(1, 30)])
+    assert drawn_radius(chart_named("tree", cloud(L, 3, 30), L, wide)).max() <= FARTHEST
+
+
+def test_branches_give_each_subtree_a_sector_of_its_own():
+    x = chart_named("branches", cloud(L, 5), L, TREE).coordinates
+    angle = np.arctan2(x[:, 1], x[:, 0]) % (2 * np.pi)
+    top = np.array([i if i < 4 else -1 for i in range(40)])
+    for node in range(4, 40):
+        top[node] = top[first_parents(TREE)[node]]
+    sectors = sorted((angle[top == child].min(), angle[top == child].max()) for child in (1, 2, 3))
+    assert all(end < begin for (_, end), (begin, _) in pairwise(sectors))
+
+
+def test_a_neighbour_map_keeps_more_neighbours_than_a_plane():
+    points = cloud(L, 6, 150, std=1.0)
+    itself = torch.arange(len(points))
+    truth = nearest(points, points, L, 10, but=itself)[1]
+
+    def kept(coordinates):
+        x = torch.from_numpy(coordinates)
+        found = nearest(x, x, L, 10, but=itself)[1]
+        return (truth[:, :, None] == found[:, None]).any(-1).double().mean()
+
+    plane, trained = (chart_named(name, points, L).coordinates for name in ("principal plane", "neighbour map"))
+    assert kept(trained) > 1.5 * kept(plane)
+    assert (trained == neighbour_map(points, L)).all()  # by a seed
+
+
+def test_flat_points_are_projected():
+    points = cloud(Euclidean(), 5)
+    chart = chart_named("principal plane", points, Euclidean())
+    assert (torch.from_numpy(chart.coordinates).norm(dim=1) <= points.norm(dim=1) + 1e-12).all()
+
+
+def test_flat_points_of_one_length_are_shown_on_a_sphere():
+    points = torch.nn.functional.normalize(cloud(Euclidean(), 3))
+    chart = charts_of(points * 7, Euclidean())[0]
+    assert (chart.name, chart.kind, chart.note) == ("sphere", "sphere", "exact")
+    assert_close(torch.from_numpy(chart.coordinates), points)
+
+
+def test_a_product_is_shown_part_by_part():
+    product = Product((Lorentz(1.0), 3), (Euclidean(), 2))
+    points = product.random(19, 5, dtype=torch.float64)
+    names = [chart.name for chart in charts_of(points, product)]
+    assert names == [
+        "principal plane of part 1, lorentz",
+        "neighbour map of part 1, lorentz",
+        "as it is of part 2, euclidean",
+    ]
