@@ -1,10 +1,11 @@
-"""`make demo`: a real tree in four geometries, a small language model beside its flat twin, and a page of both."""
+"""`make demo`: a real tree in four geometries, a small language model beside its flat twin, and pages of both."""
 
 from pathlib import Path
 from typing import Any
 
 from horosphere import catalogue
 from horosphere.errors import UserError
+from horosphere.explorer import Explorer, open_atlas
 from horosphere.extras import require
 from horosphere.files import require_new_file
 from horosphere.plots.report import Report
@@ -20,12 +21,16 @@ TREE = ("embedding", ["data=builtin:trove", "dim=5", "epochs=150"], 3)  # recipe
 STEPS = 240
 SIZE = [f"steps={STEPS}", f"eval_every={STEPS // 8}", f"save_every={STEPS}", "num_hidden_layers=3"]
 LANGUAGE = ("helm-mice-tiny", SIZE, 1)
+EXPLORER = "explorer.html"  # beside the report: the tree in two geometries
+SIDE_BY_SIDE = ("lorentz", "euclidean")
 TREE_SAID = "PyPI's package classifiers, a tree: four geometries in 5 dimensions, 3 seeds each; a minute on two cores."
 TEXT_SAID = "Python's documentation: HELM-MiCE on the hyperboloid and its flat twin; about two minutes on two cores."
 
 
 def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
-    require_new_file(out, overwrite)
+    page = Path(out).with_name(EXPLORER)
+    for path in (out, page):
+        require_new_file(path, overwrite)
     require("plots")
     require("trove")
     print(TREE_SAID)
@@ -45,6 +50,12 @@ def demo(out: str | Path, overwrite: bool, quiet: bool) -> None:
     report.made_with(made_with())
     report.save(out, new=not overwrite)
     print(f"report: {out}")
+    results = next(iter(studies.values()))[1]
+    shown = [row.folders[0] for name in SIDE_BY_SIDE for row in results.rows if row.name == name]
+    Explorer([open_atlas(folder) for folder in shown], "PyPI's classifiers, curved and flat").save(
+        page, overwrite, quiet
+    )
+    print(f"the tree's points: {page}; open it in any browser, drag the points, search, select")
 
 
 def _study(name: str, recipe: str, settings: list[str], seeds: int, *how: Any) -> tuple[Study, Results]:

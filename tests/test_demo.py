@@ -26,14 +26,17 @@ def test_the_report_has_the_numbers_of_the_runs(capsys):
     demo.demo("report.html", False, True)
     out, html = capsys.readouterr().out, Path("report.html").read_text(encoding="utf-8")
     assert out.count("<- best") >= 2
-    assert out.endswith("report: report.html\n")
+    told = "the tree's points: explorer.html; open it in any browser, drag the points, search, select\n"
+    assert out.endswith(f"report: report.html\n{told}")
     for name in ("lorentz", "euclidean", "HELM-MiCE", "DeepSeek-V3"):
         score = re.search(rf"^{name} +[\d,]+ +([\d.]+)", out, re.MULTILINE)[1]
         assert score in html
     assert "one run says nothing about chance" in html
     assert "What they write" in html
-    assert {path.name for path in Path().iterdir()} == {"report.html", "runs", "tree.tsv", "cats.txt"}
+    assert {path.name for path in Path().iterdir()} == {"report.html", "explorer.html", "runs", "tree.tsv", "cats.txt"}
     assert Path("runs/demo/tree/lorentz-0/points.safetensors").is_file()
+    page = Path("explorer.html").read_text(encoding="utf-8")
+    assert page.count('type="text/plain" id="') > 20  # the data of both geometries
 
 
 def test_without_the_language_extra_the_tree_is_still_shown(monkeypatch, capsys):
@@ -49,6 +52,10 @@ def test_nothing_is_replaced_unasked_and_data_are_missed_before_the_work(monkeyp
     Path("report.html").write_text("mine")
     with pytest.raises(demo.UserError, match=r"report\.html exists already"):
         demo.demo("report.html", False, True)
+    Path("explorer.html").write_text("mine")
+    with pytest.raises(demo.UserError, match=r"explorer\.html exists already"):
+        demo.demo("other.html", False, True)
+    Path("explorer.html").unlink()
     monkeypatch.setitem(sys.modules, "trove_classifiers", None)
     with pytest.raises(demo.UserError, match=r"horosphere\[demo\]"):
         demo.demo("other.html", False, True)

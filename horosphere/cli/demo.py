@@ -9,7 +9,7 @@ from horosphere.cli.common import command, output
 def add(commands: Any) -> None:
     summary = "a first look: a tree in four geometries, a hyperbolic language model beside its twin"
     demo = command(commands, "demo", run, summary, "horosphere demo")
-    output(demo, "report.html", "the report (default report.html); its runs are kept in runs/demo")
+    output(demo, "report.html", "the report (default report.html); explorer.html lies beside it, the runs in runs/demo")
 
 
 def run(args: argparse.Namespace) -> None:
