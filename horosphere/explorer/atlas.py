@@ -26,6 +26,7 @@ from horosphere.train.vectors import Vectors
 MOST = 2**21  # points of one page: 300 MB there
 NEIGHBOURS = 20  # that the page lists
 CATEGORIES = 64  # different texts of a column that is coloured by; with more it is a text to read
+COLOURS = 8  # that the page tells apart
 ANCHORS = 16  # points to which all true distances are known, so that a picture can be judged
 PLANES = 2**24  # numbers of coordinates that are handed out for planes through two nodes: 64 MB
 RADIUS = "radius"  # the page has its histogram
@@ -170,10 +171,11 @@ class Atlas:
 
     @property
     def _colour(self) -> str | None:
-        """The first that parts points into kinds, else depth, else the radius."""
-        kinds = [column.name for column in self.columns if column.kind == "category" and len(column.names) > 1]
-        if kinds:
-            return kinds[0]
+        """The first that parts most points into few kinds, else depth, else the radius."""
+        for column in self.columns:
+            common = Counter(column.values).most_common(COLOURS) if column.kind == "category" else []
+            if len(common) > 1 and 2 * sum(count for _, count in common) > len(self):
+                return column.name
         names = [column.name for column in self.columns]
         return "depth" if "depth" in names else RADIUS
 

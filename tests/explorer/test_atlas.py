@@ -68,6 +68,12 @@ def test_columns_of_a_tree():
     assert (meta["colour"], meta["directed"]) == ("branch", True)
 
 
+def test_a_column_of_many_small_kinds_is_not_what_points_are_coloured_by():
+    many = {"number": [str(i) for i in range(30)], "side": ["left", "right"] * 15}
+    assert atlas_of(columns=many).meta()["colour"] == "side"
+    assert atlas_of(columns={"number": many["number"]}).meta()["colour"] == "radius"
+
+
 def test_kinds_of_columns():
     assert Column("a", [1, 2.5, None, float("nan")]).kind == "number"
     assert Column("a", [True, False]).names == ["False", "True"]

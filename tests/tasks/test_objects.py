@@ -1,5 +1,7 @@
 """Detectors: windows and their boxes belong together, proposals are given once, objects are learned and told."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,14 @@ def test_tinyssd_learns_its_own_pictures(learned):
     scores = learned[1].evaluation
     assert scores["box_ap50"] > 0.9
     assert not any(name.startswith("mask") for name in scores)
+
+
+@pytest.mark.skipif(not os.environ.get("HOROSPHERE_SLOW"), reason="takes minutes; set HOROSPHERE_SLOW=1")
+@pytest.mark.parametrize("model", ["fast-rcnn", "faster-rcnn"])
+@pytest.mark.parametrize("geometry", ["euclidean", "lorentz"])
+def test_rcnns_learn_their_own_pictures(data, tmp_path, model, geometry):
+    settings = [f"data={data}", f"valid={data}", "size=64", "steps=150", "batch=4", f"geometry={geometry}"]
+    assert run_tiny(Recipe.read(model, [*settings, "save_every=150"]), tmp_path / "run").evaluation["box_ap50"] > 0.95
 
 
 def test_fast_rcnn_is_given_its_proposals_once_and_turns_them_with_their_picture(data, tmp_path):
