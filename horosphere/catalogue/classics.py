@@ -380,7 +380,7 @@ SEEING: tuple[Model, ...] = (
         ablations=("skips",),
         paper="Long et al. 2015; Ghadimi Atigh et al. 2022",
         notes=("10.25",),
-        parameters=(((3, 11, 128), 11_677_771),),
+        parameters=(((3, 11, 128), 11_221_249),),
     ),
     _seeing(
         *("tinyssd", "objects", "tinyssd:TinySSD", "TinySSD"),

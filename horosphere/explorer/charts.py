@@ -56,7 +56,7 @@ def charts_of(points: Tensor, manifold: Manifold, graph: Graph | None = None) ->
     >>> [chart] = charts_of(L.lift(torch.tensor([[1.0, 0.0], [0.0, 2.0]])), L)
     >>> chart.name, chart.kind, chart.unit  # a unit of the picture is half as long in this space
     ('as it is', 'hyperbolic', 0.5)
-    >>> np.arcsinh(np.linalg.norm(chart.coordinates, axis=1)) * chart.unit
+    >>> np.round(np.arcsinh(np.linalg.norm(chart.coordinates, axis=1)) * chart.unit, 5)
     array([1., 2.])
     """
     points = points.detach().double().cpu()

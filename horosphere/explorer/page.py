@@ -14,6 +14,7 @@ import torch
 
 from horosphere import __version__
 from horosphere.explorer.atlas import NEIGHBOURS, Atlas, as_json
+from horosphere.foreign import read_text
 from horosphere.progress import Update
 
 BUNDLE = Path(__file__).with_name("page")  # built from web/ by `npm run build`
@@ -71,7 +72,7 @@ def _element(name: str, content: bytes) -> str:
 
 
 def _bundle() -> tuple[str, str]:
-    script, style = (BUNDLE.joinpath(name).read_text("utf-8") for name in ("explorer.js", "explorer.css"))
+    script, style = (read_text(BUNDLE / name) for name in ("explorer.js", "explorer.css"))
     assert "</script" not in script
     assert "</style" not in style
     return script, style

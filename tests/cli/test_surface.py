@@ -152,7 +152,8 @@ def test_ctrl_c_that_cannot_wait_says_what_is_left(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine._Loop, "step", interrupted)
+    step = engine._Loop.step
+    monkeypatch.setattr(engine._Loop, "step", lambda loop, *how: interrupted() if loop.done else step(loop, *how))
     code, _, err = run("embed", "tree.tsv", "--quiet", "--out", "out")
     kept = "out is at its last checkpoint, and the same command with --resume goes on"
     assert (code, err) == (130, f"horosphere: stopped; {kept}\n")
