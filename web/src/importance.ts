@@ -22,6 +22,9 @@ export function importances(atlas: Atlas): Float32Array {
   return out;
 }
 
+/** A key for points of which none matters more than another: any part of the order is spread evenly over all numbers. */
+export const scattered = (i: number): number => (i * 0.6180339887498949) % 1;
+
 /** Numbers in the order of their keys, least first. Sorting numbers is ten times as fast as comparing by a function:
  * the key goes into the upper bits of a double, the number into the lower ones. */
 export function ordered(count: number, key: (i: number) => number): Uint32Array {

@@ -9,7 +9,7 @@ import { Flight } from "./flight";
 import { Hands } from "./hands";
 import type { Complex } from "./hyperbolic";
 import { MODELS } from "./hyperbolic";
-import { importances, ordered } from "./importance";
+import { importances, ordered, scattered } from "./importance";
 import type { Placed } from "./labels";
 import type { Look } from "./look";
 import { Renderer } from "./renderer";
@@ -30,6 +30,7 @@ export interface Events {
 }
 
 const REST = 150; // milliseconds without a move, before more is drawn
+const MUCH = 1.5; // times as many vertices as before: worth another frame
 
 // Memory for a point: 24 bytes of coordinates and 12 of frame in each chart that was opened, 8 pixels, 9 look, 4 order,
 // 4 importance, 4 scores of labels, 4 links, 4 for each column: about 70, its columns and its label; 24 on the card.
@@ -52,7 +53,7 @@ export class Pane {
   showsCones = true;
   readonly effort = new Effort();
   readonly importance: Float32Array;
-  readonly order: Uint32Array; // the important last
+  readonly order: Uint32Array; // the important last; without edges any, so that a part shows what all would
   readonly screen: Float32Array; // x, y of each point in pixels of the page
   private readonly renderer: Renderer;
   private readonly edgeOrder: Uint32Array;
@@ -80,7 +81,7 @@ export class Pane {
     this.canvas.addEventListener("webglcontextlost", () => events.lost());
     this.screen = new Float32Array(2 * atlas.count);
     const importance = (this.importance = importances(atlas));
-    this.order = ordered(atlas.count, (i) => importance[i]!);
+    this.order = ordered(atlas.count, atlas.edges.length ? (i) => importance[i]! : scattered);
     this.renderer.setOrder(this.order);
     const { edges } = atlas;
     this.edgeOrder = ordered(edges.length / 2, (k) => 1 - importance[edges[2 * k]!]!);
@@ -269,15 +270,17 @@ export class Pane {
     if (!stale.frame && !stale.look && !stale.points) return this.annotate(true);
     const moving = stale.frame;
     const begun = performance.now();
-    const drawn = this.draw(moving ? effort.moving : effort.resting);
+    const most = moving ? effort.moving : effort.resting;
+    const drawn = this.draw(most);
     effort.begin(begun, drawn.vertices);
     this.later(); // to see when the card is done
     clearTimeout(this.rested);
-    if (moving && !drawn.all) this.rested = window.setTimeout(() => this.complete(), REST);
+    if (!drawn.all) this.rested = window.setTimeout(() => this.complete(moving ? 0 : most), REST);
   }
 
-  /** More of it, when it rests. */
-  private complete(): void {
+  /** More of it, when it rests: as long as the card shows that it manages much more than was drawn. */
+  private complete(drawn: number): void {
+    if (this.effort.resting < MUCH * drawn) return;
     this.stale.points = true;
     this.stale.labels = true;
     this.later();

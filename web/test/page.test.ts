@@ -3,7 +3,7 @@ import { cell, csv } from "../src/csv";
 import { short } from "../src/dom";
 import { Effort } from "../src/effort";
 import { counted } from "../src/histogram";
-import { importances, ordered } from "../src/importance";
+import { importances, ordered, scattered } from "../src/importance";
 import { placeLabels, shortened } from "../src/labels";
 import { Look } from "../src/look";
 import { inPolygon, nearest, within } from "../src/screen";
@@ -156,6 +156,14 @@ test("numbers are sorted by their keys", () => {
   const order = ordered(1000, (i) => keys[i]!);
   for (let k = 1; k < 1000; k++) expect(keys[order[k]!]!).toBeGreaterThanOrEqual(keys[order[k - 1]!]! - 1e-9);
   expect(new Set(order).size).toBe(1000);
+});
+
+test("without edges any part of the order is a fair sample", () => {
+  const part = [...ordered(10_000, scattered)].slice(-1000);
+  for (let tenth = 0; tenth < 10; tenth++) {
+    const there = part.filter((i) => Math.floor(i / 1000) === tenth).length;
+    expect(Math.abs(there - 100)).toBeLessThan(5);
+  }
 });
 
 test("who has more below matters more; a cycle does no harm", async () => {
