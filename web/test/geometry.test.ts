@@ -58,7 +58,8 @@ function along(x: Pair, y: Pair, t: number): Pair {
   });
   // sinh((1-t)d) A + sinh(td) B on the hyperboloid; in Klein coordinates the weights are divided by w
   const [r, s] = [Math.sinh((1 - t) * d) / from![2], Math.sinh(t * d) / to![2]];
-  const share = d > 0 ? s / (r + s) : t;
-  const [X, Y, w] = H.between(from!, to!, Math.cosh(d), share);
+  // from the end that weighs more: 1 - s has no digits left where s is nearly 1
+  const [begin, end, share] = r < s ? [to!, from!, r / (r + s)] : [from!, to!, d > 0 ? s / (r + s) : t];
+  const [X, Y, w] = H.between(begin, end, Math.cosh(d), share);
   return [X / w, Y / w];
 }
