@@ -203,22 +203,24 @@ def test_a_double_click_brings_a_point_to_the_middle_along_the_geodesic(visit, a
 
 def test_rotate_and_reset(visit, addresses):
     page = visit(addresses["tree"])
+    begin = page.places()
+    x, y = middle(page.box())
+    page.drag((x, y), (x + 120, y - 40))
     before = page.places()
     page.button("rotate left").click()
     np.testing.assert_allclose(page.places(), before * np.exp(1j * np.pi / 12), atol=1e-12)
     page.button("rotate right").click()
     np.testing.assert_allclose(page.places(), before, atol=1e-12)
-    page.page.mouse.move(*middle(page.box()))
+    page.page.mouse.move(x, y)
+    turned = page.ask("() => horosphere.get(0).moved")
     page.page.keyboard.down("Shift")
     page.page.mouse.wheel(0, 100)
     page.page.keyboard.up("Shift")
-    page.until("() => horosphere.get(0).moved[1] !== 0")
-    turned = page.places() / before
-    np.testing.assert_allclose(turned, np.exp(0.25j), atol=1e-9)
-    page.drag(middle(page.box()), between(middle(page.box()), (0, 0), 0.2))
+    page.until("(before) => horosphere.get(0).moved[1] !== before[1]", turned)
+    np.testing.assert_allclose(page.places() / before, np.exp(0.25j), atol=1e-9)
     page.button("nearer").click()
     page.button("reset the view").click()
-    np.testing.assert_allclose(page.places(), before, atol=0)
+    np.testing.assert_array_equal(page.places(), begin)
     assert page.ask("() => horosphere.get(0).camera") == [0, 0, 1]
 
 
@@ -272,6 +274,15 @@ def test_charts_keep_what_they_promise_and_say_what_is_lost(visit, both, trained
     page.chooser("Colour").select_option("distortion of the picture")
     page.until("() => horosphere.views[0].look.colourBy.values.some((x) => x > 0)")
     np.testing.assert_allclose(page.ask("() => [...horosphere.views[0].look.colourBy.values]"), off, rtol=1e-3)
+
+
+def test_the_map_stays_where_it_is_when_more_is_said_of_it(visit, addresses):
+    """Distances are compared after the picture is seen: somebody may have taken hold of it."""
+    page = visit(addresses["twins"])
+    known = page.box()
+    page.ask("() => { horosphere.views[0].off = NaN; horosphere.app.emit('chart'); }")
+    assert "off by" not in page.find(".caption").first.inner_text()
+    assert page.box() == known
 
 
 def test_a_plane_through_two_nodes(visit, addresses, trained):
@@ -918,7 +929,7 @@ def test_embeddings_of_other_things_say_so_in_one_line(visit, addresses):
 
 def test_more_points_than_are_drawn_while_one_moves(visit):
     """With edges: drawn, moved, searched. Nothing here is timed."""
-    count = 30_000
+    count = 15_000
     labels = [f"noun {i}" for i in range(count)]
     graph = np.stack([np.arange(1, count), np.arange(count - 1) // 5], 1)
     with serving(explore(cloud(L, count, 2, std=3.0), L, labels, graph, name="nouns")) as address:
@@ -931,9 +942,9 @@ def test_more_points_than_are_drawn_while_one_moves(visit):
         page.seen()
         np.testing.assert_allclose(apart(page.places()[:50]), apart(before), rtol=1e-6, atol=1e-9)
         page.press("/")
-        page.type("noun 27777")
+        page.type("noun 12777")
         page.press("Enter")
-        page.until("() => horosphere.views[0].focus === 27777 && horosphere.views[0].neighbours")
+        page.until("() => horosphere.views[0].focus === 12777 && horosphere.views[0].neighbours")
 
 
 def test_a_page_of_one_point(visit):

@@ -12,7 +12,8 @@ export function paneFrame(app: App, view: View): HTMLElement {
   const charts = chartChooser(app, view);
   const models = modelChooser(app, view);
   const update = (): void => {
-    note.textContent = [sentence(view.pane.chart.note), view.survival].filter(Boolean).join(" ");
+    const kept = h("span", { class: view.survival ? "" : "waiting" }, view.survival || view.survives(0.99));
+    note.replaceChildren(sentence(view.pane.chart.note), " ", ...(view.atlas.meta.anchors ? [kept] : []));
   };
   app.on(["chart"], update);
   const frame = h(

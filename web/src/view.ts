@@ -65,12 +65,14 @@ export class View {
     }
   }
 
-  /** What the picture keeps of distance, in words. */
+  /** What the picture keeps of distance, in words; nothing while that is not known. */
   get survival(): string {
-    if (Number.isNaN(this.off)) return "";
-    const percent = Math.round(100 * this.off);
-    if (this.off < 0.005) return "Distances are exact in this picture.";
-    return `Distances in this picture are off by ${percent} % on average.`;
+    return Number.isNaN(this.off) ? "" : this.survives(this.off);
+  }
+
+  survives(off: number): string {
+    if (off < 0.005) return "Distances are exact in this picture.";
+    return `Distances in this picture are off by ${Math.round(100 * off)} % on average.`;
   }
 
   /** A cell of a column as one reads it. */
