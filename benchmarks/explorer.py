@@ -21,7 +21,6 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -39,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from horosphere.data import Graph
 from horosphere.data.read import read_graph
@@ -54,7 +53,7 @@ from horosphere.train.vectors import Vectors
 
 COUNTS = (1_000, 10_000, 82_115, 1_000_000)
 NOUNS, MANY = 82_115, 1_000_000
-WINDOW = {"width": 1280, "height": 800}
+WINDOW: ViewportSize = {"width": 1280, "height": 800}
 FLAGS = (
     "--no-sandbox",
     "--use-gl=angle",
@@ -496,8 +495,9 @@ def server_side(count: int, dim: int, run: Path | None, export: bool) -> str:
 
 
 def held() -> float:
-    """MiB that this process held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """MiB that this process held at most; `getrusage` would count those of its parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 PARTS = {"frames": print_frames, "edges": print_edges, "pages": print_pages, "server": print_server}

@@ -20,6 +20,7 @@ from horosphere.evaluate.neighbours import nearest
 from horosphere.explorer.charts import Chart, charts_of
 from horosphere.extras import require
 from horosphere.geometry import Manifold, Product
+from horosphere.geometry.manifold import Curved
 from horosphere.measure.branches import branch_of
 from horosphere.train.vectors import Vectors
 
@@ -138,8 +139,10 @@ class Atlas:
 
     @property
     def _has_planes(self) -> bool:
-        """A product has no plane through two nodes that is flat or hyperbolic."""
-        return not isinstance(self.manifold, Product) and 2 < self.points.shape[1] <= PLANES // max(1, len(self))
+        """A product has no plane through two nodes; flat points on a sphere are shown on that."""
+        if isinstance(self.manifold, Product) or (self.manifold.flat and self.charts[0].kind == "sphere"):
+            return False
+        return 2 < self.points.shape[1] <= PLANES // max(1, len(self))
 
     @cached_property
     def _anchors(self) -> np.ndarray:
@@ -149,8 +152,8 @@ class Atlas:
         """(N, K) fp32"""
         with torch.no_grad():
             anchors = self.points[torch.from_numpy(self._anchors)]
-            columns = [self.manifold.dist(self.points, anchor) for anchor in anchors]
-        return torch.stack(columns, -1).numpy().astype("<f4").tobytes()
+            columns = [self.manifold.dist(self.points, anchor).float() for anchor in anchors]
+        return torch.stack(columns, -1).numpy().astype("<f4", copy=False).tobytes()
 
     # -- columns ----------------------------------------------------------------------------------------------------
 
@@ -234,7 +237,9 @@ def described(manifold: Manifold, dim: int) -> str:
         parts = (described(m, d) for d, m in zip(manifold.dims, manifold.factors, strict=True))
         return f"product of {'; and '.join(parts)}"
     name = type(manifold).__name__.lower()
-    return f"{name}, {many}" if manifold.flat else f"{name}, curvature -{float(manifold.c):.3g}, {many}"
+    if not isinstance(manifold, Curved):
+        return f"{name}, {many}"
+    return f"{name}, curvature {manifold.sign * float(manifold.c):.3g}, {many}"
 
 
 def as_json(value: Any) -> bytes:
