@@ -18,7 +18,7 @@ from torch import Tensor
 
 from horosphere.data import Graph
 from horosphere.evaluate.neighbours import nearest
-from horosphere.geometry import Manifold, Product
+from horosphere.geometry import Manifold, Product, Sphere
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.optim.schedules import share_of_peak
@@ -72,6 +72,8 @@ def charts_of(points: Tensor, manifold: Manifold, graph: Graph | None = None) ->
 
 def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Chart]:
     """Those of one geometry."""
+    if isinstance(manifold, Sphere):
+        return _charts_of_sphere(points, manifold, of)
     flat = manifold.flat
     kind: Kind = "flat" if flat else "hyperbolic"
     unit = 1.0 if flat else float(manifold.c) ** -0.5
@@ -96,6 +98,17 @@ def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Ch
     return charts
 
 
+def _charts_of_sphere(points: Tensor, manifold: Sphere, of: str) -> list[Chart]:
+    """Unit vectors with the origin in front; of more than two dimensions what three directions hold of them."""
+    unit, dim = float(manifold.c) ** -0.5, points.shape[1]
+    vectors = manifold.vector(points).numpy()
+    if dim <= 2:
+        whole = np.insert(vectors, [1] * (2 - dim), 0.0, axis=1)  # a circle is an equator
+        return [Chart(f"as it is{of}", "sphere", unit, "exact", lambda: whole)]
+    note = f"directions projected from {dim + 1} dimensions onto three"
+    return [Chart(f"principal sphere{of}", "sphere", unit, note, lambda: _round(vectors))]
+
+
 def _charts_of_tree(graph: Graph | None, points: Tensor, manifold: Manifold) -> list[Chart]:
     """Where a hierarchy decides the direction, and where it decides all."""
     if graph is None or not graph.directed or not len(graph.edges):
@@ -103,7 +116,7 @@ def _charts_of_tree(graph: Graph | None, points: Tensor, manifold: Manifold) -> 
     length = _edge_length(graph)
     note = f"the tree alone, by Sarkar's construction: an edge is {length:.2g} long"
     tree = Chart("tree", "hyperbolic", 1.0, note, lambda: sarkar(graph, length))
-    if isinstance(manifold, Product) or manifold.flat:
+    if isinstance(manifold, (Product, Sphere)) or manifold.flat:
         return [tree]
     unit = float(manifold.c) ** -0.5
     note = "radius exact; direction by the place in the tree"

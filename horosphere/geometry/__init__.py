@@ -22,6 +22,7 @@ from horosphere.geometry.names import GEOMETRIES, geometry, matched_curvature
 from horosphere.geometry.poincare import Poincare
 from horosphere.geometry.product import Product
 from horosphere.geometry.slots import Slots
+from horosphere.geometry.sphere import Sphere
 from horosphere.geometry.wrapped_normal import WrappedNormal
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Poincare",
     "Product",
     "Slots",
+    "Sphere",
     "WrappedNormal",
     "exterior_angle",
     "gaussian_kernel",

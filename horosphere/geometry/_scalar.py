@@ -31,6 +31,18 @@ def _tanhc_series() -> list[float]:
     return [1, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
 
 
+def _sinc_series() -> list[float]:
+    return [(-1) ** k / math.factorial(2 * k + 1) for k in range(7)]
+
+
+def _asinc_series() -> list[float]:
+    return [math.comb(2 * k, k) / (4**k * (2 * k + 1)) for k in range(9)]
+
+
+def _atanc_series() -> list[float]:
+    return [(-1) ** k / (2 * k + 1) for k in range(9)]
+
+
 def _polynomial(q: Tensor, coefficients: list[float]) -> Tensor:
     total = torch.full_like(q, coefficients[-1])
     for a in reversed(coefficients[:-1]):
@@ -110,6 +122,21 @@ def _inverse_root(q: Tensor) -> Tensor:
     return (1 + q).rsqrt()
 
 
+def _sinc(q: Tensor) -> Tensor:
+    t = _root(q)
+    return t.sin() / t
+
+
+def _asinc(q: Tensor) -> Tensor:
+    t = _root(q)
+    return t.asin() / t
+
+
+def _atanc(q: Tensor) -> Tensor:
+    t = _root(q)
+    return t.atan() / t
+
+
 def plain_sinhc(q: Tensor) -> Tensor:
     """sinh(√q)/√q, for use inside autograd functions; `plain_sinhc_slope` is grad times its slope."""
     return _sinhc(q)
@@ -150,6 +177,29 @@ def atanhc(q: Tensor) -> Tensor:
     """artanh(√q)/√q for q < 1"""
     out: Tensor = _Smooth.apply(q, _atanhc, lambda q: 1 / (1 - q), _atanhc_series)
     return out
+
+
+def sinc(q: Tensor) -> Tensor:
+    """sin(√q)/√q"""
+    out: Tensor = _Smooth.apply(q, _sinc, lambda q: q.sqrt().cos(), _sinc_series)
+    return out
+
+
+def asinc(q: Tensor) -> Tensor:
+    """arcsin(√q)/√q for q < 1"""
+    out: Tensor = _Smooth.apply(q, _asinc, lambda q: (1 - q).rsqrt(), _asinc_series)
+    return out
+
+
+def atanc(q: Tensor) -> Tensor:
+    """arctan(√q)/√q"""
+    out: Tensor = _Smooth.apply(q, _atanc, lambda q: 1 / (1 + q), _atanc_series)
+    return out
+
+
+def cosm1(q: Tensor) -> Tensor:
+    """cos(√q) - 1 = -2 sin²(√q/2)"""
+    return -q / 2 * sinc(q / 4).square()
 
 
 def coshm1(q: Tensor) -> Tensor:

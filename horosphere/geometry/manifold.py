@@ -480,8 +480,9 @@ def manifolds_in(state: Any) -> dict[str, str]:
 
 
 class Curved(Manifold):
-    """Constant curvature -c, fixed (a float) or learned (`learned_curvature`)."""
+    """Constant curvature sign·c, fixed (a float) or learned (`learned_curvature`)."""
 
+    sign = -1
     c0: Tensor
 
     def __init__(self, c: float = 1.0, learn: bool = False):

@@ -8,8 +8,10 @@ from horosphere.geometry.lorentz import Lorentz
 from horosphere.geometry.manifold import Manifold, as_curvature
 from horosphere.geometry.poincare import Poincare
 from horosphere.geometry.product import Product
+from horosphere.geometry.sphere import Sphere
 
-GEOMETRIES = ("euclidean", "poincare", "lorentz", "product")
+GEOMETRIES = ("euclidean", "poincare", "lorentz", "product")  # that comparisons begin with
+NAMES = (*GEOMETRIES, "sphere")
 
 
 def matched_curvature(dim: int) -> float:
@@ -28,8 +30,9 @@ def matched_curvature(dim: int) -> float:
 def geometry(name: str, dim: int, c: float | Callable[[int], float] | None = 1.0, learn: bool = False) -> Manifold:
     """The manifold of this name and dimension.
 
-    name: "euclidean", "lorentz", "poincare"; "product" is half Lorentz, half Euclidean; "lorentz:6+euclidean:4" spells
-    any product out. c: of every curved factor, or a function of its dimension; None is `matched_curvature`.
+    name: "euclidean", "lorentz", "poincare", "sphere"; "product" is half Lorentz, half Euclidean; "lorentz:6+sphere:4"
+    spells any product out. c: of every curved factor, or a function of its dimension; None is `matched_curvature`.
+    The curvature is -c, on the sphere +c.
 
     >>> geometry("lorentz", dim=10, c=0.5)
     Lorentz(c=0.5)
@@ -48,13 +51,15 @@ def geometry(name: str, dim: int, c: float | Callable[[int], float] | None = 1.0
         return Lorentz(c(dim) if callable(c) else c, learn)
     if name == "poincare":
         return Poincare(c(dim) if callable(c) else c, learn)
+    if name == "sphere":
+        return Sphere(c(dim) if callable(c) else c, learn)
     if name == "product":
         if dim < 2:
             raise UserError(f"a product of {dim} dimension: it needs at least 2, one for each half")
         return geometry(f"lorentz:{dim - dim // 2}+euclidean:{dim // 2}", dim, c, learn)
     if ":" not in name:
         raise UserError(
-            f'unknown geometry "{name}": choose {", ".join(GEOMETRIES)}, or a product such as lorentz:6+euclidean:4'
+            f'unknown geometry "{name}": choose {", ".join(NAMES)}, or a product such as lorentz:6+euclidean:4'
         )
     factors = []
     for factor in name.split("+"):

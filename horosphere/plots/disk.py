@@ -232,7 +232,8 @@ def _array(given: Any) -> np.ndarray:
 
 def _curvature(manifold: Manifold) -> float:
     """c, or 0 where there is no single one (flat space, products)."""
-    return float(torch.as_tensor(manifold.c).detach()) if isinstance(manifold, Curved) else 0.0
+    hyperbolic = isinstance(manifold, Curved) and manifold.sign < 0
+    return float(torch.as_tensor(manifold.c).detach()) if hyperbolic else 0.0
 
 
 def _sizes(position: np.ndarray) -> np.ndarray:

@@ -377,7 +377,7 @@ class Embedded:
 
     def curvatures(self) -> list[float]:
         """Of the curved parts."""
-        return [-float(m.c) for m in self.manifold.modules() if isinstance(m, Curved)]
+        return [m.sign * float(m.c) for m in self.manifold.modules() if isinstance(m, Curved)]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -14,11 +14,16 @@ from torch import Tensor
 
 from horosphere.data import Graph
 from horosphere.extras import require
-from horosphere.geometry import Lorentz, Manifold, Poincare, Product, lorentz_to_poincare
+from horosphere.geometry import Lorentz, Manifold, Poincare, Product, Sphere, lorentz_to_poincare
+from horosphere.geometry.manifold import Curved
 
 Coordinates = Literal["own", "ball"]
 COMMANDS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that begins so for a formula, and runs it
-OWN = {"Lorentz": "space components on the hyperboloid", "Poincare": "the Poincaré ball", "Euclidean": "flat"}
+OWN = {
+    "Lorentz": "space components on the hyperboloid",
+    "Poincare": "the Poincaré ball",
+    "Sphere": "stereographic on the sphere",
+}
 
 
 @dataclass(frozen=True)
@@ -97,5 +102,6 @@ def _said(manifold: Manifold, which: Coordinates) -> str:
         return "; then ".join(f"{d} of {_said(m, which)}" for d, m in parts)
     if manifold.flat:
         return "flat coordinates"
-    name = "the Poincaré ball of radius 1" if which == "ball" else OWN[type(manifold).__name__]
-    return f"{name}, curvature -{float(manifold.c):.4g}"
+    in_ball = which == "ball" and not isinstance(manifold, Sphere)
+    name = "the Poincaré ball of radius 1" if in_ball else OWN[type(manifold).__name__]
+    return f"{name}, curvature {cast(Curved, manifold).sign * float(manifold.c):.4g}"

@@ -12,11 +12,11 @@ from horosphere.data import Graph
 from horosphere.errors import UserError
 from horosphere.explorer import Explorer
 from horosphere.explorer.atlas import Atlas, Column
-from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, Sphere
 from horosphere.train.vectors import Vectors
 
 L = Lorentz(0.7)
-GEOMETRIES = [Euclidean(), L, Poincare(0.7), Product((Lorentz(0.7), 3), (Euclidean(), 2))]
+GEOMETRIES = [Euclidean(), L, Poincare(0.7), Sphere(0.7), Product((Lorentz(0.7), 3), (Euclidean(), 2))]
 
 
 def atlas_of(manifold=L, count=30, dim=5, **more):

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from horosphere.data import Graph
 from horosphere.evaluate.neighbours import nearest
 from horosphere.explorer.charts import FARTHEST, charts_of, first_parents, neighbour_map, sarkar
-from horosphere.geometry import Euclidean, Lorentz, Poincare, Product
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, Sphere
 
 L = Lorentz(1.0)
 TREE = Graph([f"n{i}" for i in range(40)], [(i, (i - 1) // 3) for i in range(1, 40)])
@@ -126,6 +126,18 @@ def test_flat_points_of_one_length_are_shown_on_a_sphere():
     chart = charts_of(points * 7, Euclidean())[0]
     assert (chart.name, chart.kind, chart.note) == ("sphere", "sphere", "exact")
     assert_close(torch.from_numpy(chart.coordinates), points)
+
+
+@pytest.mark.parametrize(("dim", "name"), [(1, "as it is"), (2, "as it is"), (5, "principal sphere")])
+def test_a_sphere_is_shown_on_a_sphere(dim, name):
+    m = Sphere(4.0)
+    points = cloud(m, dim, std=0.5)
+    (chart,) = charts_of(points, m)
+    x = torch.from_numpy(chart.coordinates)
+    assert (chart.name, chart.kind, chart.unit) == (name, "sphere", 0.5)
+    assert_close(x.norm(dim=1), torch.ones(len(x), dtype=torch.float64))
+    if dim <= 2:
+        assert_close(0.5 * (x @ x.T).clamp(-1, 1).acos(), m.pairwise(points, points), rtol=0, atol=1e-6)
 
 
 def test_a_product_is_shown_part_by_part():

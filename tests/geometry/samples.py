@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product, exterior_angle, half_aperture
+from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product, Sphere, exterior_angle, half_aperture
 
 DIM = 6
+RADII = {"sphere": [1.0, 2.5]}  # π is as far as a sphere goes
 CURVATURES = [0.1, 1.0, 4.0]
 DTYPES = [torch.float32, torch.float64]
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
@@ -26,11 +27,12 @@ def manifold(name: str, c: float, learn: bool = False) -> Manifold:
     if name == "product":
         factors = (Lorentz(c, learn), DIM // 3), (Poincare(c, learn), DIM // 3), (Euclidean(), DIM // 3)
         return Product(*factors, weights=(1.0, 2.0, 0.5))
-    return {"lorentz": Lorentz, "poincare": Poincare}[name](c, learn)
+    return {"lorentz": Lorentz, "poincare": Poincare, "sphere": Sphere}[name](c, learn)
 
 
-MANIFOLDS = ["euclidean", "lorentz", "poincare", "product"]
+MANIFOLDS = ["euclidean", "lorentz", "poincare", "product", "sphere"]
 HYPERBOLIC = ["lorentz", "poincare"]
+CURVED = [*HYPERBOLIC, "sphere"]
 
 
 def directions(n: int, d: int = DIM, seed: int = 0) -> Tensor:
@@ -114,6 +116,7 @@ class Function:
     smooth: bool = True
     product: bool = True
     flat_scales: bool = True
+    sphere: bool = True
 
 
 def _three(x: Tensor, y: Tensor) -> Tensor:
@@ -153,15 +156,17 @@ FUNCTIONS = {
     "point": Function(lambda m, x, y, v: m.point(v)),
     "log_volume": Function(lambda m, x, y, v: m.log_volume(v), power=0),
     "half_aperture": Function(
-        lambda m, x, y, v: half_aperture(x, m), power=0, smooth=False, product=False, flat_scales=False
+        lambda m, x, y, v: half_aperture(x, m), power=0, smooth=False, product=False, flat_scales=False, sphere=False
     ),
-    "exterior_angle": Function(lambda m, x, y, v: exterior_angle(x, y, m), power=0, smooth=False, product=False),
+    "exterior_angle": Function(
+        lambda m, x, y, v: exterior_angle(x, y, m), power=0, smooth=False, product=False, sphere=False
+    ),
 }
 
 
 def functions_of(name: str) -> dict[str, Function]:
     """The functions the manifold of this name has."""
-    return {k: f for k, f in FUNCTIONS.items() if f.product or name != "product"}
+    return {k: f for k, f in FUNCTIONS.items() if getattr(f, name, True)}
 
 
 EVERY_FUNCTION = [(name, f) for name in MANIFOLDS for f in functions_of(name)]  # for parametrize

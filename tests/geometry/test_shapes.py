@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, WrappedNormal, exterior_angle
-from tests.geometry.samples import DIM, HYPERBOLIC, MANIFOLDS, manifold
+from tests.geometry.samples import CURVED, DIM, HYPERBOLIC, MANIFOLDS, manifold
 
 VECTORS = ("x", "y", "u", "v", "w", "p", "g", "r", "by")  # the names manifolds give to points and vectors
 OTHERS = {"t": 0.3, "dist": torch.zeros(2)}
@@ -150,7 +150,7 @@ def test_one_time_and_one_weight_for_each_point(name):
         for f in calls:
             with pytest.raises(ValueError, match=rf"(t|weight) has {wrong} numbers .* \(\.\.\., 1\)"):
                 f(torch.ones(wrong))
-    if name in HYPERBOLIC:
+    if name in CURVED:
         for f in calls:
             with pytest.raises(ValueError, match=r"(t|weight) has 3 numbers .* \(\.\.\., 1\)"):
                 f(torch.ones(3))

@@ -93,6 +93,10 @@ function ancestors(app: App, view: View, node: number): Node[] {
   return [h("ol", { class: "path", "aria-label": "path from the root" }, ...items)];
 }
 
+/** Three digits, in as many letters as there is room for. */
+const far = (distance: number): string =>
+  distance > 0 && distance < 0.01 ? distance.toExponential(1) : distance.toPrecision(3);
+
 /** Neighbours in the true geometry, and which of them the graph links to the node. */
 function near(app: App, view: View, node: number, all: boolean, more: () => void): Node {
   const title = h("h4", {}, "Nearest in all dimensions");
@@ -111,7 +115,7 @@ function near(app: App, view: View, node: number, all: boolean, more: () => void
         h("span", { class: "sign", "aria-hidden": "true" }, atlas.edges.length ? (isHit[k] ? "●" : "○") : ""),
         goTo(app, view, other),
         h("small", {}, relation[k] || ""),
-        h("span", { class: "distance", title: "true distance" }, neighbours.distances[k]!.toPrecision(3)),
+        h("span", { class: "distance", title: "true distance" }, far(neighbours.distances[k]!)),
       ),
     );
   const hits = isHit.slice(0, shown).filter(Boolean).length;

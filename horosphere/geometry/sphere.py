@@ -1,0 +1,253 @@
+"""The sphere of curvature +c and radius 1/√c, by its stereographic projection: metric λ²|dx|², λ = 2/(1 + c|x|²).
+
+A point is x (..., d), any vector of R^d. The origin is 0, and its antipode lies at infinity. So points have as many
+numbers as the sphere has dimensions, as in every geometry here, and a product may have spheres for factors. Near the
+antipode the chart is finest: a point at |x| is kept to about ε/|x|. It ends at |x| = 1/(8ε√c), which is 16ε/√c from the
+antipode and stands for it.
+
+The chart is for storing. Functions compute with unit vectors P = (2y, 1 - |y|²)/(1 + |y|²) of R^(d+1), y = √c x, and
+with differences x - y where points are near each other.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq
+from horosphere.geometry._shapes import same_dimension
+from horosphere.geometry.manifold import Curved, full_precision, shares
+
+NEAR = 0.5  # sin² of half an angle up to which differences x - y decide; sums decide beyond
+
+
+class Sphere(Curved):
+    """The sphere of curvature +c.
+
+    >>> S = Sphere(c=1.0)
+    >>> x, y = S.lift(torch.tensor([[2.0, 0.0], [-2.0, 0.0]]))
+    >>> S.dist(x, y).round(decimals=3)  # 2π - 4: the short way leads behind
+    tensor(2.2830)
+    """
+
+    sign = 1
+
+    @full_precision
+    def vector(self, x: Tensor) -> Tensor:
+        """The unit vector of R^(d+1) in the direction of a point, its height last.   (..., d) -> (..., d + 1)
+
+        >>> Sphere().vector(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))  # the origin, a point of the equator
+        tensor([[0., 0., 1.],
+                [1., 0., 0.]])
+        """
+        return torch.cat(self._unit(x), -1)
+
+    @full_precision
+    def exp0(self, v: Tensor) -> Tensor:
+        """tan(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
+        q = 4 * self.c * sq(v)
+        return self._placed(2 * self.c**0.5 * sinc(q) * v, 1 + cosm1(q))
+
+    @full_precision
+    def log0(self, x: Tensor) -> Tensor:
+        """arctan(√c|x|)/(√c|x|) · x"""
+        return atanc(self.c * sq(x)) * x
+
+    @same_dimension
+    def lift(self, v: Tensor) -> Tensor:
+        return self.exp0(v / 2)
+
+    def lower(self, x: Tensor) -> Tensor:
+        return 2 * self.log0(x)
+
+    @full_precision
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        """cos(n) P + sin(n)/n V, n = |V|; where it does not lead near the antipode as x ⊕ tan(n/2)/n v"""
+        gap = self._gap(x)
+        (s, t), (vs, vt) = self._unit(x), self._tangent(x, v)
+        q = sq(vs) + vt * vt
+        keep, gain = 1 + cosm1(q), sinc(q)
+        far = self._placed(keep * s + gain * vs, keep * t + gain * vt)
+        # a sum with x, so that v = 0 gives x to the last digit
+        half = v / gap
+        step = torch.where(keep > 0, gain / (1 + torch.where(keep > 0, keep, 0.0)), 0.0) * 2 * half  # tan(n/2)
+        step2 = self.c * sq(step)
+        below = gap * (1 + step2) - self.c * sq(x + step)  # gap·(1 + step2) times cos² of half the new angle
+        near = (keep > 0) & (below > NEAR * gap * (1 + step2))
+        moved = x + gap * (step - step2 * x) / torch.where(near, below, 1.0)
+        return torch.where(near, moved, far)
+
+    @full_precision
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        """D/sin(D) · (g_x d + c|d|² x)/g_y, d = y - x, D = √c dist. At the antipode: as long, in some direction."""
+        d, gap_x, gap_y = y - x, self._gap(x), self._gap(y)
+        seen = gap_x * d + self.c * sq(d) * x  # as long as gap_x·gap_y·sin(D)/(2√c)
+        s2 = self.c * sq(d) / (gap_x * gap_y)
+        near = s2 < NEAR
+        small = torch.where(near, s2, 0.25)
+        factor = asinc(small) * (1 - small).rsqrt() / gap_y
+        size = length(seen)
+        some = torch.zeros_like(seen)
+        some[..., 0] = 1.0
+        direction = torch.where(size > 0, seen / torch.where(size > 0, size, 1.0), some)
+        far = self.dist(x, y).unsqueeze(-1) * gap_x / 2 * direction
+        return torch.where(near, factor * seen, far)
+
+    @full_precision
+    def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        """exp(x, t v), and cos(tn) V - n sin(tn) P there"""
+        y = self.exp(x, t * v)
+        (s, height), (vs, vt) = self._unit(x), self._tangent(x, v)
+        n2 = sq(vs) + vt * vt
+        q = t**2 * n2
+        keep, pull = 1 + cosm1(q), t * n2 * sinc(q)
+        return y, self._lowered(y, keep * vs - pull * s, keep * vt - pull * height)
+
+    @full_precision
+    def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """V - <Q, V>/(1 + <P, Q>) (P + Q)"""
+        (ps, pt), (qs, qt), (vs, vt) = self._unit(x), self._unit(y), self._tangent(x, v)
+        s, t = ps + qs, pt + qt
+        share = 2 * (dot(qs, vs) + qt * vt) / (sq(s) + t * t).clamp_min(torch.finfo(v.dtype).eps ** 2)
+        return self._lowered(y, vs - share * s, vt - share * t)
+
+    @full_precision
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """2 atan2(|P - Q|, |P + Q|)/√c: right near 0 and near π"""
+        half_chord = self.c**0.5 * length(x - y) * (self._gap(x) * self._gap(y)).rsqrt()
+        (ps, pt), (qs, qt) = self._unit(x), self._unit(y)
+        half_sum = length(torch.cat((ps + qs, pt + qt), -1)) / 2
+        return (2 / self.c**0.5 * torch.atan2(half_chord, half_sum)).squeeze(-1)
+
+    @full_precision
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        s2 = self.c * sq(x - y) / (self._gap(x) * self._gap(y))
+        near = s2 < NEAR
+        small = torch.where(near, s2, 0.25)
+        ratio = asinc(small)
+        return torch.where(near, 4 / self.c * (small * ratio) * ratio, self.dist(x, y).square().unsqueeze(-1)).squeeze(
+            -1
+        )
+
+    @full_precision
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._angle(self.vector(x) @ self.vector(y).mT)
+
+    @full_precision
+    def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
+        """arccos(cos(√c dist) - noise)/√c, noise = ε(d + 5) of the product"""
+        noise = torch.finfo(x.dtype).eps * (x.shape[-1] + 5)
+        return self._angle((self.c**0.5 * dist).clamp_max(math.pi).cos() - noise)
+
+    @full_precision
+    def dist0(self, x: Tensor) -> Tensor:
+        """2 arctan(√c|x|)/√c"""
+        return (2 * length(x) * atanc(self.c * sq(x))).squeeze(-1)
+
+    @full_precision
+    def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
+        """The angle of X above the great sphere through p with normal w: atan2(<X, N>, |X - <X, N> N|)/√c"""
+        d, gap = x - p, self._gap(p) * self._gap(x)
+        sine = 2 * self.c**0.5 * dot(self._gap(p) * d + self.c * sq(d) * p, w) / (gap * length(w))
+        (s, t), (ns, nt) = self._unit(x), self._tangent(p, w)
+        size = (sq(ns) + nt * nt).rsqrt()
+        rest = length(torch.cat((s - sine * size * ns, t - sine * size * nt), -1))
+        return (torch.atan2(sine, rest) / self.c**0.5).squeeze(-1)
+
+    @full_precision
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """λ² u·v"""
+        return (4 * dot(u, v) / self._gap(x).square()).squeeze(-1)
+
+    @full_precision
+    def rgrad(self, x: Tensor, g: Tensor) -> Tensor:
+        """g/λ²"""
+        return self._gap(x).square() / 4 * g
+
+    @full_precision
+    def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Σ wᵢ Pᵢ, on the sphere again. Points that cancel each other have the origin for their centroid."""
+        s, t = self._unit(x)
+        if weights is None:
+            return self._centre(s.mean(-2), t.mean(-2))
+        share = shares(weights).unsqueeze(-2)
+        return self._centre((share @ s).squeeze(-2), (share @ t).squeeze(-2))
+
+    @full_precision
+    def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+        """Centroid of x and weight·y."""
+        (ps, pt), (qs, qt) = self._unit(x), self._unit(y)
+        return self._centre(ps + weight * qs, pt + weight * qt)
+
+    @full_precision
+    def translate(self, x: Tensor, by: Tensor) -> Tensor:
+        """The rotation in the plane of the origin O and B: P - 2<U, P>U + 2<O, P>B, U = (O + B)/|O + B|"""
+        (s, t), (bs, bt) = self._unit(x), self._unit(by)
+        root = self._gap(by).rsqrt()
+        us, ut = self.c**0.5 * by * root, root
+        share = 2 * (dot(us, s) + ut * t)
+        return self._placed(s - share * us + 2 * t * bs, t - share * ut + 2 * t * bt)
+
+    ambient_extra = 1
+
+    @full_precision
+    def ambient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The chart's coordinates, and the height over the equator."""
+        return x, self._unit(x)[1] / self.c**0.5
+
+    @full_precision
+    def point(self, u: Tensor) -> Tensor:
+        return self._inside(u)
+
+    @full_precision
+    def log_volume(self, v: Tensor) -> Tensor:
+        """(d - 1)·log|sin(√c r)/(√c r)|, r = |v|"""
+        return (v.shape[-1] - 1) * sinc(self.c * sq(v)).abs().log().squeeze(-1)
+
+    # -- pieces, all keeping the last axis ---------------------------------------------------------------------------
+
+    def _gap(self, x: Tensor) -> Tensor:
+        """1 + c|x|² = 2/λ"""
+        return 1 + self.c * sq(x)
+
+    def _unit(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The unit vector P of a point, in two parts.   (..., d) -> (..., d), (..., 1)"""
+        q = self.c * sq(x)
+        return 2 * self.c**0.5 * x / (1 + q), (1 - q) / (1 + q)
+
+    def _placed(self, s: Tensor, t: Tensor) -> Tensor:
+        """The point of a unit vector: s/(1 + t), which below the equator is s (1 - t)/|s|²"""
+        low = t < 0
+        s2 = sq(s)
+        at_end = low & (s2 == 0)
+        above, below = torch.where(low, 1.0, 1 + t), torch.where(low & ~at_end, s2 / torch.where(low, 1 - t, 1.0), 1.0)
+        x = s / torch.where(low, below, above) / self.c**0.5
+        end = torch.zeros_like(x)
+        end[..., 0] = 1 / (8 * torch.finfo(x.dtype).eps)
+        return self._inside(torch.where(at_end, end / self.c**0.5, x))
+
+    def _inside(self, x: Tensor) -> Tensor:
+        """Points nearer to the antipode than the chart goes, at its end."""
+        largest, size = 1 / (8 * torch.finfo(x.dtype).eps), self.c**0.5 * length(x)
+        return x * torch.where(size > largest, largest / torch.where(size > largest, size, 1.0), 1.0)
+
+    def _tangent(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """A tangent vector of the chart as one at P, as long in units of 1/√c."""
+        y, w, gap = self.c**0.5 * x, self.c**0.5 * v, self._gap(x)
+        fall = 4 * dot(y, w) / gap.square()
+        return 2 * w / gap - fall * y, -fall
+
+    def _lowered(self, x: Tensor, vs: Tensor, vt: Tensor) -> Tensor:
+        """Back: (1 + |y|²)/2 · (V_s - y V_t)"""
+        return self._gap(x) / (2 * self.c**0.5) * (vs - self.c**0.5 * x * vt)
+
+    def _centre(self, s: Tensor, t: Tensor) -> Tensor:
+        size2 = sq(s) + t * t
+        lost = size2 <= torch.finfo(s.dtype).eps ** 2 * 16  # rounding alone has a direction there
+        root = torch.where(lost, 1.0, size2).rsqrt()
+        return self._placed(torch.where(lost, 0.0, s * root), torch.where(lost, 1.0, t * root))
+
+    def _angle(self, cosine: Tensor) -> Tensor:
+        """2 atan2(√(1 - cos), √(1 + cos))/√c"""
+        below, above = (safe_sqrt((1 + sign * cosine).clamp(0, 2)) for sign in (-1, 1))
+        return 2 / self.c**0.5 * torch.atan2(below, above)
