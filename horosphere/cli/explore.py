@@ -9,7 +9,6 @@ from horosphere.errors import UserError
 from horosphere.settings import Amount, Range
 
 Port = Annotated[int, Range(least=0, most=65535)]
-POINTS = ("euclidean", "lorentz", "poincare")
 
 
 def add(commands: Any) -> None:
@@ -17,9 +16,12 @@ def add(commands: Any) -> None:
     explore = command(commands, "explore", run, summary, "horosphere explore runs/tree-lorentz-10")
     what = "a run that learned points, or a .npz, .npy, .csv, .tsv, .parquet, .safetensors; two are put side by side"
     explore.add_argument("sources", metavar="RUN|FILE", nargs="+", help=what)
+    spaces = "euclidean (default), lorentz (space components), poincare, sphere (vectors of one length)"
     own = explore.add_argument_group("points of a file")
-    own.add_argument("--geometry", metavar="NAME", help=f"what they lie in: {', '.join(POINTS)}, lorentz:6+euclidean:4")
-    own.add_argument("--curvature", metavar="C", type=of(Amount), default=1.0, help="c > 0: curvature -c (default 1)")
+    own.add_argument("--geometry", metavar="NAME", help=f"what they lie in: {spaces}, lorentz:6+sphere:4")
+    own.add_argument(
+        "--curvature", metavar="C", type=of(Amount), help="c > 0: curvature -c, of a sphere +c (default 1)"
+    )
     labels = "a label a line; or a table with a header: the label, then columns to colour by"
     own.add_argument("--labels", metavar="FILE", type=named, help=labels)
     own.add_argument("--edges", metavar="FILE", type=named, help="a tree or graph of the labels, as `embed` reads it")
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.files import require_new_file
     from horosphere.local_server import is_loopback
 
+    if args.export and not args.export.endswith((".html", ".htm")):
+        raise UserError(f"--export {args.export}: it is a web page; give it a name that ends in .html")
     if args.export:
         require_new_file(args.export, args.overwrite, "--export")
     explorer = Explorer([_opened(source, args) for source in args.sources])
@@ -78,6 +82,6 @@ def _opened(source: str, args: argparse.Namespace) -> Any:
     if not Path(source).exists():
         raise UserError(f"{source}: no such file or folder; give a run, or a file of points")
     return Atlas(
-        Path(source).stem,
+        Path(source).name,
         read_points(source, args.geometry or "euclidean", args.curvature, args.labels, args.edges, args.coordinates),
     )

@@ -16,6 +16,7 @@ from horosphere.data import Graph
 from horosphere.errors import UserError, one_line
 from horosphere.explorer.atlas import Atlas
 from horosphere.explorer.page import exported_page
+from horosphere.explorer.points import in_space, read_points
 from horosphere.explorer.server import Server
 from horosphere.files import require_new_file, write_whole
 from horosphere.geometry import Euclidean, Manifold
@@ -32,7 +33,7 @@ class Explorer:
 
     def __init__(self, atlases: Sequence[Atlas], title: str = ""):
         if not 1 <= len(atlases) <= AT_ONCE:
-            raise UserError(f"{len(atlases)} embeddings: a page shows one, or {AT_ONCE} side by side")
+            raise UserError(f"{len(atlases)} embeddings: a page shows one, or {AT_ONCE} side by side; leave some out")
         self.atlases = list(atlases)
         self.title = title or " and ".join(atlas.name for atlas in atlases)
 
@@ -46,6 +47,8 @@ class Explorer:
 
     def save(self, path: str | Path, overwrite: bool = False, quiet: bool = False) -> Path:
         """Write the page. It needs no network and no program but a browser."""
+        if Path(path).exists() and not overwrite:
+            raise UserError(f"{path} exists already: give another name, or overwrite=True")
         require_new_file(path, overwrite)
         write_whole(path, self.page(quiet).encode(), new=not overwrite)
         return Path(path)
@@ -61,7 +64,7 @@ class Explorer:
 
 def explore(
     points: Any,
-    manifold: Manifold | None = None,
+    manifold: Manifold | str | None = None,
     labels: Sequence[str] | None = None,
     edges: Any = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
@@ -70,10 +73,11 @@ def explore(
     thumbnails: Sequence[np.ndarray | None] | None = None,
     name: str = "points",
 ) -> Explorer:
-    """Points (N, d) of a manifold in the browser; or a run, by its folder, an `Embedded`, or `Vectors`.
+    """Points (N, d) of a manifold in the browser; or a run or a file, by its path, an `Embedded`, or `Vectors`.
 
-    manifold: flat where none is given. edges: (E, 2) pairs of rows; (child, parent) where they are `directed`.
-    columns: by name a number or a text for each point. thumbnails: for each point (h, w, 3) uint8, or None.
+    manifold: flat where none is given; a name such as "poincare" has c = 1. edges: pairs of rows or of labels,
+    (child, parent) where they are `directed`. columns: by name a number or a text for each point. thumbnails: for each
+    point (h, w, 3) uint8, or None.
 
     >>> from horosphere.geometry import Lorentz
     >>> L = Lorentz()
@@ -87,7 +91,7 @@ def explore(
     if hasattr(points, "points") and hasattr(points, "manifold"):  # an embedding of a graph
         return Explorer([Atlas(name, Vectors(points.labels, points.points, points.manifold, points.graph))])
     try:
-        x = points if isinstance(points, Tensor) else torch.as_tensor(np.asarray(points))
+        x = points if isinstance(points, Tensor) else torch.from_numpy(np.array(points))
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"explore(points): {one_line(error)}; give a matrix of numbers, a row for each point") from None
     count = len(x) if x.ndim else 0
@@ -96,14 +100,22 @@ def explore(
     if edges is not None:
         if len(texts) != count:
             raise UserError(f"{len(texts):,} labels for {count:,} points; give one for each")
-        graph = Graph(texts, np.asarray(edges), directed)
+        graph = Graph(texts, _pairs(edges, texts), directed)
     pictures = None if thumbnails is None else _pictures(thumbnails, count)
+    if isinstance(manifold, str):
+        x, manifold = in_space(name, x, manifold)
+    elif not isinstance(manifold, Manifold | None):
+        raise UserError(
+            f"explore(…, manifold={one_line(manifold, 40)}): give a manifold, as Lorentz(c=1.0), or its name"
+        )
     vectors = Vectors(texts, x, manifold or Euclidean(), graph, columns or {}, pictures)
     return Explorer([Atlas(name, vectors)])
 
 
 def open_atlas(folder: str | Path) -> Atlas:
-    """The points of a run."""
+    """The points of a run, or those of a file in flat space."""
+    if Path(folder).is_file():
+        return Atlas(Path(folder).name, read_points(folder))
     run = Run.open(folder)
     task = catalogue.resolve(catalogue.task(run.about.task).build)
     return Atlas(one_line(Path(folder).resolve().name), task.vectors(run))
@@ -112,4 +124,18 @@ def open_atlas(folder: str | Path) -> Atlas:
 def _pictures(pictures: Sequence[np.ndarray | None], count: int) -> Callable[[int], np.ndarray | None]:
     if len(pictures) != count:
         raise UserError(f"{len(pictures):,} thumbnails for {count:,} points; give one for each, or None")
+    for point, pixels in enumerate(pictures):
+        if pixels is not None and (np.ndim(pixels) != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8):
+            raise UserError(f"thumbnail {point}: give pixels (h, w, 3) as uint8, or None where there is no picture")
     return lambda point: pictures[point]
+
+
+def _pairs(edges: Any, labels: list[str]) -> np.ndarray:
+    """Edges as rows, whether they are given so or by label."""
+    pairs = np.array([tuple(edge) for edge in edges], dtype=object).reshape(-1, 2)
+    if not any(isinstance(end, str) for end in pairs.flat):
+        return pairs.astype(np.int64)
+    number = {label: row for row, label in enumerate(labels)}
+    if unknown := [end for end in pairs.flat if end not in number]:
+        raise UserError(f'explore(edges=…): no point is called "{one_line(unknown[0], 60)}"; edges name labels or rows')
+    return np.array([[number[end] for end in pair] for pair in pairs])

@@ -25,7 +25,7 @@ from horosphere.optim.schedules import share_of_peak
 
 Kind = Literal["hyperbolic", "flat", "sphere"]
 FARTHEST = 30.0  # radius to which fp64 keeps a tree's nodes apart: beyond, e^r takes all digits
-LONGEST, SHORTEST = 4.0, 0.5  # of an edge in the picture of a tree
+LONGEST, SHORTEST = 2.0, 0.5  # of an edge in the picture of a tree: longer ones keep distances better, and show less
 ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
 NEAR = 10  # nearest points that a trained map keeps near
 MAPPED = 20_000  # points that are mapped so, at most: their neighbours are found first, which takes seconds there
@@ -79,11 +79,16 @@ def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Ch
     unit = 1.0 if flat else float(manifold.c) ** -0.5
     logs = manifold.lower(points).numpy()
     dim = logs.shape[1]
+    if flat and not _on_sphere(logs):
+        logs = (
+            logs - (logs.min(0) + logs.max(0)) / 2
+        )  # flat space has no middle of its own: that of the points is shown
     if dim <= 2:
         return [Chart(f"as it is{of}", kind, unit, "exact", lambda: _placed(kind, _wide(logs), unit))]
     charts = []
     if flat and _on_sphere(logs):
-        note = "exact" if dim == 3 else f"directions projected from {dim} dimensions onto three"
+        seen = "directions exact" if dim == 3 else f"directions projected from {dim} dimensions onto three"
+        note = f"points of one length: {seen}; true distances are straight, not along the sphere"
         charts.append(Chart(f"sphere{of}", "sphere", 1.0, note, lambda: _round(logs)))
     share = _share(logs)
     seen = f"on the two principal directions of {dim}, which hold {share:.0%} of squared length"

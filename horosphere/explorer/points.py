@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,24 @@ from horosphere.data.read import read_graph
 from horosphere.errors import UserError, choices, one_line
 from horosphere.extras import require
 from horosphere.foreign import Unreadable, opened, read_npy, read_npz, read_table, read_tensors
-from horosphere.geometry import Manifold, Poincare, geometry
+from horosphere.geometry import Manifold, Poincare, Sphere, geometry
 from horosphere.train.vectors import Vectors
 
 FORMATS = (".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 F64 = torch.float64
 COORDINATE = re.compile(r"x[0-9]+")  # as `horosphere export` calls them
-LABEL, POINTS, EDGES = "label", "points", "edges"
+POINTS, EDGES = "points", "edges"
+LABELS = ("labels", "label", "name", "title", "id")  # columns that name points, the surest first
+FIRST = 6  # names that a message lists
+ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
 Columns = dict[str, list[Any]]
 
 
 def read_points(
     path: str | Path,
     space: str = "euclidean",
-    c: float = 1.0,
+    c: float | None = None,
     labels: str | Path | None = None,
     edges: str | Path | None = None,
     coordinates: Sequence[str] = (),
@@ -40,7 +45,8 @@ def read_points(
     space, c: the name of their geometry, and its curvature -c.
     An archive of arrays holds `points` (N, d), or one matrix of numbers; every list of N is a column, `labels` are
     labels, `edges` (E, 2) are pairs of rows. A table has a column for each coordinate, x1, x2, …, or those that
-    `coordinates` names; the others are columns, and `label` is the label.
+    `coordinates` names; the others are columns. The label is the column label, name, title or id, else the first whose
+    texts all differ.
     labels: a file with a label a line, or a table whose first column is the label and whose others are columns.
     edges: a graph between the labels, in a format that `horosphere embed` reads.
     """
@@ -48,9 +54,9 @@ def read_points(
     try:
         points, columns, pairs = _read(path, coordinates)
     except Unreadable as error:
-        raise UserError(f"{path}: {error}; give a file of points in one of {', '.join(FORMATS)}") from None
+        raise UserError(f"{path}: {error}; {_remedy(str(error))}") from None
     count = len(points)
-    called = next((columns.pop(name) for name in ("labels", LABEL) if name in columns), None)
+    called = _names(columns)
     if labels is not None:
         called, more = read_labels(labels, count, path)
         columns |= more
@@ -58,11 +64,28 @@ def read_points(
     graph = None if pairs is None else Graph(texts, pairs, directed=False)
     if edges is not None:
         graph = _graph(Path(edges), texts)
-    return Vectors(texts, points, _space(path, points, space, c), graph, columns)
+    return Vectors(texts, *in_space(path, points, space, c), graph, columns)
 
 
-def _space(path: Path, points: Tensor, name: str, c: float) -> Manifold:
-    """The geometry of this name, if the points can lie in it."""
+def in_space(path: Path | str, points: Tensor, name: str, c: float | None = None) -> tuple[Tensor, Manifold]:
+    """Points as the geometry of this name stores them. Those of a sphere are given as vectors of one length.
+
+    >>> in_space("points", torch.tensor([[0.0, 0.0, 2.0], [0.0, 2.0, 0.0]]), "sphere", 1.0)[0]
+    tensor([[0., 0.],
+            [0., 1.]])
+    """
+    if points.ndim != 2:
+        return points, geometry(name, 1, 1.0)  # which says so
+    if c is not None and name == "euclidean":
+        raise UserError("flat space has no --curvature: leave it out, or name a --geometry")
+    c = 1.0 if c is None else c
+    if name == "sphere":
+        lengths = points.double().norm(dim=1)
+        if points.shape[1] < 2 or (lengths.max() - lengths.min()) > ROUND * lengths.mean() or not lengths.min() > 0:
+            how = "give vectors from the middle of the sphere, all equally long (its radius is that of --curvature)"
+            raise UserError(f"{path}: points of a sphere differ in length; {how}")
+        sphere = Sphere(c)
+        return sphere.of_vector(points / lengths.to(points)[:, None]), sphere
     manifold = geometry(name, points.shape[1], c)
     if isinstance(manifold, Poincare) and (outside := (points.norm(dim=1) >= c**-0.5).nonzero()).numel():
         row = int(outside[0]) + 1
@@ -70,7 +93,27 @@ def _space(path: Path, points: Tensor, name: str, c: float) -> Manifold:
             f"{path}: point {row} lies outside the Poincaré ball of radius {c**-0.5:.4g} (c = {c:g}); "
             "give --geometry lorentz for space components on the hyperboloid, or another --curvature"
         )
-    return manifold
+    return points, manifold
+
+
+def _remedy(said: str) -> str:
+    if "Python objects" in said:
+        return "save texts as such: labels.astype(str)"
+    if "UTF-8" in said or "utf-8" in said:
+        return "save it as UTF-8"
+    return f"give a file of points in one of {', '.join(FORMATS)}"
+
+
+def _names(columns: Columns) -> list[Any] | None:
+    """The column that names the points, which then is no column any more."""
+    by_name = {name.lower(): name for name in columns}
+    for name in LABELS:
+        if name in by_name:
+            return columns.pop(by_name[name])
+    for name, values in columns.items():
+        if values and all(isinstance(value, str) for value in values) and len(set(values)) == len(values):
+            return columns.pop(name)
+    return None
 
 
 def _read(path: Path, coordinates: Sequence[str]) -> tuple[Tensor, Columns, np.ndarray | None]:
@@ -115,7 +158,9 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> tuple[Tensor, 
 def _from_columns(path: Path, columns: Columns, coordinates: Sequence[str]) -> tuple[Tensor, Columns]:
     names = list(coordinates) or [name for name in columns if COORDINATE.fullmatch(name)]
     if not names:
-        raise UserError(f"{path}: no columns x1, x2, …; name those of the coordinates: --coordinates lon,lat")
+        there = ", ".join(one_line(name, 40) for name in [*columns][:FIRST]) + ", …" * (len(columns) > FIRST)
+        how = "name those of the coordinates with --coordinates; a list of edges is for `horosphere embed`"
+        raise UserError(f"{path}: no columns x1, x2, … (but {there}); {how}")
     if missing := [name for name in names if name not in columns]:
         raise UserError(f'{path}: no column "{one_line(missing[0])}"; {choices(missing[0], list(columns))}')
     cells = ((name, enumerate(columns[name], start=2)) for name in names)
@@ -132,7 +177,8 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
         raise UserError(f'{path}: two columns are called "{one_line(twice[0])}"; rename one')
     for line, row in others:
         if len(row) != len(header):
-            raise UserError(f"{path} line {line}: {len(row)} cells below {len(header)} columns")
+            how = "; is it separated by semicolons? Save it with commas" if ";" in "".join(header) else ""
+            raise UserError(f"{path} line {line}: {len(row)} cells below {len(header)} columns{how}")
     return header, [row for _, row in others]
 
 
@@ -154,7 +200,8 @@ def _number(path: Path, name: str, line: int, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         where = f'{path} line {line}, column "{one_line(name)}"'
-        raise UserError(f'{where}: "{one_line(value, 40)}" is no number') from None
+        said = "an empty cell" if value in ("", None) else f'"{one_line(value, 40)}"'
+        raise UserError(f"{where}: {said} is no number") from None
 
 
 def _values(texts: list[Any]) -> list[Any]:
@@ -195,8 +242,14 @@ def _graph(path: Path, labels: list[str]) -> Graph:
         graph = read_graph(path, directed=False, unique=True)
     number = {label: i for i, label in enumerate(labels)}
     if len(number) < len(labels):
-        raise UserError(f"{path}: two points have one label, so edges by label do not say which is meant")
+        twice = Counter(labels).most_common(1)[0][0]
+        how = "edges by label do not say which is meant: give each its own"
+        raise UserError(f'{path}: two points are called "{one_line(twice, 60)}", so {how}')
     if unknown := [label for label in graph.labels if label not in number]:
-        raise UserError(f'{path}: no point is called "{one_line(unknown[0])}"; {choices(unknown[0], labels)}')
+        near = get_close_matches(unknown[0], labels, 1)
+        called = (
+            f'did you mean "{one_line(near[0], 60)}"?' if near else f'the first is called "{one_line(labels[0], 60)}"'
+        )
+        raise UserError(f'{path}: no point is called "{one_line(unknown[0], 60)}"; {called} (--labels names points)')
     rows = np.array([number[label] for label in graph.labels])
     return Graph(labels, rows[graph.edges], graph.directed)

@@ -43,6 +43,15 @@ class Sphere(Curved):
         return torch.cat(self._unit(x), -1)
 
     @full_precision
+    def of_vector(self, v: Tensor) -> Tensor:
+        """The point in the direction of a unit vector of R^(d+1). Inverse of `vector`.   (..., d + 1) -> (..., d)
+
+        >>> Sphere(c=4.0).of_vector(torch.tensor([0.6, 0.0, 0.8]))
+        tensor([0.1667, 0.0000])
+        """
+        return self._placed(v[..., :-1], v[..., -1:])
+
+    @full_precision
     def exp0(self, v: Tensor) -> Tensor:
         """tan(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
         q = 4 * self.c * sq(v)

@@ -137,12 +137,17 @@ def test_explore_takes_what_people_have(tmp_path):
     assert repr(explore(x)) == "Explorer(points: 5 points)"
     explorer = explore(x.tolist(), L, list("abcde"), [(1, 0), (2, 0)], {"size": range(5)}, name="five")
     assert [column["name"] for column in explorer.atlases[0].meta()["columns"]][-1] == "size"
+    assert explore(x / 9, "poincare").atlases[0].meta()["geometry"] == "poincare, curvature -1, 3 dimensions"
+    named = explore(x, labels=list("abcde"), edges=[("b", "a"), ("c", "a")]).atlases[0]
+    assert named.vectors.graph.edges.tolist() == [[1, 0], [2, 0]]
+    np.save(tmp_path / "x.npy", x)
+    assert repr(explore(tmp_path / "x.npy")) == "Explorer(x.npy: 5 points)"
     frame = explorer._repr_html_()
     assert frame.startswith('<iframe style="width:100%')
     assert "<script" not in frame  # it is escaped
     saved = explorer.save(tmp_path / "five.html", quiet=True)
     assert saved.read_text() == explorer.page(quiet=True)
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match=r"exists already: give another name, or overwrite=True"):
         explorer.save(tmp_path / "five.html")
 
 
@@ -153,5 +158,11 @@ def test_explore_refuses_in_one_line():
         explore(np.zeros((3, 2)), labels=["a", "b"], edges=[(0, 1)])
     with pytest.raises(UserError, match="2 thumbnails for 3 points"):
         explore(np.zeros((3, 2)), thumbnails=[None, None])
+    with pytest.raises(UserError, match=r'no point is called "z"; edges name labels or rows'):
+        explore(np.zeros((3, 2)), labels=list("abc"), edges=[("z", "a")])
+    with pytest.raises(UserError, match="thumbnail 1: give pixels"):
+        explore(np.zeros((2, 2)), thumbnails=[None, np.zeros((4, 4))])
+    with pytest.raises(UserError, match=r"manifold=3\): give a manifold"):
+        explore(np.zeros((2, 2)), 3)
     with pytest.raises(UserError, match="3 embeddings: a page shows one, or 2 side by side"):
         Explorer(3 * [atlas_of()])

@@ -91,6 +91,28 @@ def test_labels_of_a_file(text, labels, columns):
     assert (vectors.labels, dict(vectors.columns)) == (labels, columns)
 
 
+@pytest.mark.parametrize("name", ["label", "Name", "title", "city"])
+def test_names_of_points_are_found(name):
+    Path("cities.csv").write_text(f"{name},x1,x2,land\nRome,1,2,I\nOslo,3,4,N\nMilan,5,6,I\n")
+    vectors = read_points("cities.csv")
+    assert (vectors.labels, list(vectors.columns)) == (["Rome", "Oslo", "Milan"], ["land"])
+
+
+def test_points_of_a_sphere_are_given_as_vectors():
+    x = torch.nn.functional.normalize(torch.from_numpy(X) + 1)
+    np.save("sphere.npy", 6371 * x)
+    vectors = read_points("sphere.npy", "sphere", 4.0)
+    assert vectors.points.shape == (3, 2)
+    assert torch.allclose(vectors.manifold.vector(vectors.points), x)
+    with pytest.raises(UserError, match=r"points of a sphere differ in length; give vectors from the middle"):
+        read_points(write("p.npy"), "sphere")
+
+
+def test_flat_space_has_no_curvature():
+    with pytest.raises(UserError, match=r"flat space has no --curvature: leave it out, or name a --geometry"):
+        read_points(write("p.npy"), "euclidean", 0.5)
+
+
 def test_edges_between_labels_and_between_rows():
     Path("tree.tsv").write_text("=d\ta\nb, c\ta\n")
     graph = read_points(write("p.csv"), edges="tree.tsv").graph
@@ -115,7 +137,11 @@ BAD = {
     "long.npz": "long.npz: kind has 4 values for 3 points; give one for each",
     "text.npz": "text.npz: points is 1 x 1 of <U1; give a row of numbers for each point",
     "edges.npz": "edges.npz: edges should be pairs of rows, whole numbers of the shape (E, 2)",
-    "plain.csv": "plain.csv: no columns x1, x2, …; name those of the coordinates: --coordinates lon,lat",
+    "plain.csv": "plain.csv: no columns x1, x2, … (but a, b); "
+    "name those of the coordinates with --coordinates; a list of edges is for `horosphere embed`",
+    "semi.csv": "semi.csv line 2: 3 cells below 1 columns; is it separated by semicolons? Save it with commas",
+    "blank.csv": 'blank.csv line 2, column "x1": an empty cell is no number',
+    "latin.csv": "latin.csv: no UTF-8 text at byte 11; save it as UTF-8",
     "word.csv": 'word.csv line 3, column "x1": "two" is no number',
     "short.csv": "short.csv line 3: 1 cells below 2 columns",
     "twice.csv": 'twice.csv: two columns are called "x1"; rename one',
@@ -137,7 +163,11 @@ def write_bad(name):
         "short.csv": "x1,x2\n1,2\n3\n",
         "twice.csv": "x1,x1\n1,2\n",
         "empty.csv": "",
+        "semi.csv": "x1;x2\n1,0;2,5\n3,1;2\n",
+        "blank.csv": "x1,x2\n,2\n",
     }
+    if name == "latin.csv":
+        Path(name).write_bytes("x1,kind\n1,Hüte\n".encode("latin-1"))
     if name in arrays:
         np.savez(name, **arrays[name])
     if name in tables:
@@ -176,5 +206,5 @@ def test_edges_of_nobody():
     with pytest.raises(UserError, match='no point is called "dog"'):
         read_points(write("p.csv"), edges="tree.tsv")
     Path("same.csv").write_text("label,x1\na,1\na,2\n")
-    with pytest.raises(UserError, match="two points have one label"):
+    with pytest.raises(UserError, match='two points are called "a"'):
         read_points("same.csv", edges="tree.tsv")

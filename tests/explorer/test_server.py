@@ -209,9 +209,9 @@ def test_two_side_by_side(run):
         run("explore", "a.npz", "b.npz", "--geometry", "poincare", "--curvature", "0.9", "--export", "p.html")[0] == 0
     )
     meta = json.loads(content(Path("p.html").read_text(), "meta"))
-    assert [atlas["name"] for atlas in meta["atlases"]] == ["a", "b"]
+    assert [atlas["name"] for atlas in meta["atlases"]] == ["a.npz", "b.npz"]
     code, _, err = run("explore", "a.npz", "b.npz", "a.npz", "--export", "q.html")
-    assert (code, err) == (2, "horosphere: 3 embeddings: a page shows one, or 2 side by side\n")
+    assert (code, err) == (2, "horosphere: 3 embeddings: a page shows one, or 2 side by side; leave some out\n")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,8 @@ def test_two_side_by_side(run):
     [
         (["nothing"], "nothing: no such file or folder; give a run, or a file of points"),
         (["run", "--geometry", "lorentz"], "--geometry is for points of a file; run is a run, which knows its own"),
-        (["p.npz", "--geometry", "sphere"], "sphere"),
+        (["p.npz", "--geometry", "torus"], "torus"),
+        (["p.npz", "--export", "p.pdf"], "--export p.pdf: it is a web page; give it a name that ends in .html"),
         (["p.npz", "--token", " "], "argument --token"),
         (["p.npz", "--host", "no.such.host.invalid", "--token", "x"], "no.such.host.invalid, port 0: "),
     ],
@@ -237,8 +238,8 @@ def test_the_command_serves_until_it_is_stopped(tmp_path):
     words = [sys.executable, "-m", "horosphere", "explore", "p.npz", "--no-open"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
         line = process.stdout.readline()
-        port = int(re.fullmatch(r"p: http://127.0.0.1:([0-9]+)/; Ctrl-C stops\n", line)[1])
-        assert json.loads(ask(port, "/meta")[1])["title"] == "p"
+        port = int(re.fullmatch(r"p.npz: http://127.0.0.1:([0-9]+)/; Ctrl-C stops\n", line)[1])
+        assert json.loads(ask(port, "/meta")[1])["title"] == "p.npz"
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == "stopped\n"
     assert process.returncode == 0

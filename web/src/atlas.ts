@@ -1,7 +1,7 @@
 /** The points of one embedding: labels, columns, how they are related, and the charts to look at them in. */
 
 import { type Space, space } from "./space";
-import { type Hits, search } from "./search";
+import { folded, type Hits, search } from "./search";
 import type { AtlasMeta, ChartMeta, ColumnMeta, Neighbours, Source } from "./source";
 
 export interface Column {
@@ -156,7 +156,7 @@ export class Atlas {
   }
 
   search(text: string, most: number): Hits {
-    this.lower ??= this.labels.map((label) => label.toLowerCase());
+    this.lower ??= this.labels.map(folded);
     const texts = this.columns.find(({ kind }) => kind === "text")?.texts ?? [];
     return search(this.lower, texts, text, most);
   }

@@ -9,10 +9,13 @@ export interface Hits {
 const INSIDE = 3;
 const LETTER = /[\p{L}\p{N}]/u;
 
+/** Small letters without marks: whoever has no ü on the keyboard finds it by u. */
+export const folded = (text: string): string => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
 /** Exact labels, then those that begin with the text, then words that do, then any; short ones before long ones.
- * Where labels give too few, texts that hold it follow. lower: labels in lower case. */
+ * Where labels give too few, texts that hold it follow. lower: labels, folded. */
 export function search(lower: string[], texts: string[], text: string, most: number): Hits {
-  const wanted = text.trim().toLowerCase();
+  const wanted = folded(text.trim());
   const nodes: number[] = [];
   const scores: number[] = [];
   let total = 0;
@@ -24,7 +27,7 @@ export function search(lower: string[], texts: string[], text: string, most: num
     insert(nodes, scores, i, 1e6 * rank(lower[i]!, wanted, at) + Math.min(lower[i]!.length, 1e6 - 1), most);
   }
   for (let i = 0; i < texts.length && nodes.length < most; i++) {
-    if (lower[i]!.includes(wanted) || !texts[i]!.toLowerCase().includes(wanted)) continue;
+    if (lower[i]!.includes(wanted) || !folded(texts[i]!).includes(wanted)) continue;
     total++;
     nodes.push(i);
   }

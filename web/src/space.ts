@@ -175,7 +175,7 @@ class Flat implements Space {
     const lengths = Float32Array.from({ length: this.count }, (_, i) =>
       Math.hypot(coordinates[2 * i]!, coordinates[2 * i + 1]!),
     );
-    this.reach = lengths.sort()[Math.floor(0.995 * (this.count - 1))] || 1; // a few that lie far out do not count
+    this.reach = lengths.sort()[Math.ceil(0.995 * (this.count - 1))] || 1; // a few that lie far out do not count
   }
 
   update(): void {

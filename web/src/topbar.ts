@@ -111,7 +111,7 @@ const fileName = (app: App, ending: string): string =>
   `${app.view.name.replace(/[^\p{L}\p{N}._-]+/gu, "-")}-${app.view.pane.modelName.replaceAll(" ", "-")}.${ending}`;
 
 async function savePicture(app: App): Promise<void> {
-  const content = await picture(app.view.pane);
+  const content = await picture(app.view);
   if (!content) return app.fail("The picture could not be made: the browser gave no image.");
   download(content, fileName(app, "png"));
   app.say("The picture is saved.");
@@ -130,7 +130,8 @@ async function copyLink(app: App): Promise<void> {
       () => true,
       () => false,
     );
-    if (copied) return app.say(`The link is copied. ${without}`);
+    const here = location.protocol === "file:" ? " It leads to this file, on this machine." : "";
+    if (copied) return app.say(`The link is copied.${here} ${without}`);
   }
   history.replaceState(history.state, "", address);
   app.say(`The link is in the address bar. ${without}`);

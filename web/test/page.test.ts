@@ -7,7 +7,7 @@ import { importances, ordered, scattered } from "../src/importance";
 import { placeLabels, shortened } from "../src/labels";
 import { Look } from "../src/look";
 import { inPolygon, nearest, within } from "../src/screen";
-import { search } from "../src/search";
+import { folded, search } from "../src/search";
 import { packed, read, type State, unpacked, write } from "../src/state";
 import { escaped } from "../src/svg";
 import { atlasOf, random } from "./helpers";
@@ -140,6 +140,7 @@ test("search: exact, then beginnings, then words, then the rest; short before lo
   expect(nodes.map((i) => labels[i])).toEqual(["cat", "catalog", "cat house", "a cat", "housecat"]);
   expect(total).toBe(5);
   expect(search(labels, [], "cat", 2).nodes).toEqual([3, 4]);
+  expect(search([folded("Hüte"), folded("Öfen")], [], "ofen", 2).nodes).toEqual([1]);
   expect(search(labels, [], "  ", 2)).toEqual({ nodes: [], total: 0 });
   expect(search(["a", "b"], ["A cat.", "no"], "cat", 5).nodes).toEqual([0]);
 });
