@@ -345,6 +345,8 @@ def require_new_file(path: str | Path, overwrite: bool = False, option: str = "-
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder: {option} takes the name of a file here")
+    if path.exists() and not path.is_file():  # a device would become a file
+        raise UserError(f"{path} is no file, and is not replaced: choose another {option}")
     if path.exists() and not overwrite:
         raise _there(path, option)
     require_parent(path)

@@ -19,6 +19,7 @@ class LocalServer(ThreadingHTTPServer):
     """host: where it listens; port: 0 for any that is free. One line where it cannot."""
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait: a browser opens several at once
 
     def __init__(self, host: str, port: int, handler: type[LocalHandler]):
         self.private = is_loopback(host)

@@ -48,6 +48,9 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--export {args.export}: it is a web page; give it a name that ends in .html")
     if args.export:
         require_new_file(args.export, args.overwrite, "--export")
+        for read in (*args.sources, args.labels, args.edges):
+            if read and Path(args.export).exists() and Path(args.export).samefile(read):
+                raise UserError(f"--export {args.export}: the points are read from it; choose another name")
     explorer = Explorer([_opened(source, args) for source in args.sources])
     if args.export:
         path = explorer.save(args.export, args.overwrite, args.quiet)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -91,11 +91,19 @@ def explore(
     if hasattr(points, "points") and hasattr(points, "manifold"):  # an embedding of a graph
         return Explorer([Atlas(name, Vectors(points.labels, points.points, points.manifold, points.graph))])
     try:
+        if isinstance(points, np.ma.MaskedArray) and np.ma.is_masked(points):
+            raise ValueError("some values are masked")
         x = points if isinstance(points, Tensor) else torch.from_numpy(np.array(points))
+        if x.is_complex() or x.layout != torch.strided or x.device.type == "meta":
+            raise ValueError("no plain numbers")
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"explore(points): {one_line(error)}; give a matrix of numbers, a row for each point") from None
     count = len(x) if x.ndim else 0
-    texts = [str(i) for i in range(count)] if labels is None else [str(label) for label in labels]
+    texts = (
+        [str(label) for label in range(count)]
+        if labels is None
+        else [str(label) for label in _listed("labels", labels)]
+    )
     graph = None
     if edges is not None:
         if len(texts) != count:
@@ -108,7 +116,10 @@ def explore(
         raise UserError(
             f"explore(…, manifold={one_line(manifold, 40)}): give a manifold, as Lorentz(c=1.0), or its name"
         )
-    vectors = Vectors(texts, x, manifold or Euclidean(), graph, columns or {}, pictures)
+    named = (
+        {} if columns is None else {str(key): _listed(f"columns[{key!r}]", own) for key, own in dict(columns).items()}
+    )
+    vectors = Vectors(texts, x, manifold or Euclidean(), graph, named, pictures)
     return Explorer([Atlas(name, vectors)])
 
 
@@ -130,10 +141,27 @@ def _pictures(pictures: Sequence[np.ndarray | None], count: int) -> Callable[[in
     return lambda point: pictures[point]
 
 
+def _listed(what: str, values: Any) -> list[Any]:
+    """Values one after another, whatever holds them."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UserError(f"explore({what}=…): {one_line(values, 40)} is no list; give one value for each point")
+    return list(values)
+
+
 def _pairs(edges: Any, labels: list[str]) -> np.ndarray:
     """Edges as rows, whether they are given so or by label."""
-    pairs = np.array([tuple(edge) for edge in edges], dtype=object).reshape(-1, 2)
+    rows = [tuple(_listed("edges", edge)) for edge in _listed("edges", edges)]
+    if any(len(row) != 2 for row in rows):
+        raise UserError("explore(edges=…): give pairs, as (child, parent); a matrix should have the shape (E, 2)")
+    pairs = np.array(
+        [end.item() if isinstance(end, Tensor | np.generic) else end for row in rows for end in row], dtype=object
+    )
+    pairs = pairs.reshape(-1, 2)
     if not any(isinstance(end, str) for end in pairs.flat):
+        if wrong := [
+            end for end in pairs.flat if not isinstance(end, int) or isinstance(end, bool) or abs(end) > 2**31
+        ]:
+            raise UserError(f"explore(edges=…): {one_line(wrong[0], 40)} is neither a row nor a label")
         return pairs.astype(np.int64)
     number = {label: row for row, label in enumerate(labels)}
     if unknown := [end for end in pairs.flat if end not in number]:

@@ -31,6 +31,8 @@ COLOURS = 8  # that the page tells apart
 ANCHORS = 16  # points to which all true distances are known, so that a picture can be judged
 PLANES = 2**24  # numbers of coordinates that are handed out for planes through two nodes: 64 MB
 RADIUS = "radius"  # the page has its histogram
+DISTORTION = "distortion of the picture"  # a column that the page adds
+FARTHEST = 1e18  # from the origin: squares of what the page draws stay within single precision
 QUALITY = 85  # of small pictures, in JPEG
 
 
@@ -52,6 +54,7 @@ class Atlas:
         self.manifold = vectors.manifold.cpu()
         self.charts = charts_of(self.points, self.manifold, vectors.graph)
         self._lock = Lock()
+        self._locks: dict[str, Lock] = {}
         self._made: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -86,7 +89,9 @@ class Atlas:
         make = self._arrays.get(name)
         if make is None:
             return None
-        with self._lock:  # two requests for a trained map train it once
+        with self._lock:
+            lock = self._locks.setdefault(name, Lock())
+        with lock:  # two requests for a trained map train it once, and no other array waits for it
             if name not in self._made:
                 self._made[name] = make()
             return self._made[name]
@@ -169,8 +174,11 @@ class Atlas:
             if graph.directed:
                 depth = graph.depth()
                 own = {"branch": branch_of(graph.edges, depth, graph.labels)[0], "depth": depth.tolist(), **own}
-            columns += [Column(name, values) for name, values in own.items() if name not in self.vectors.columns]
-        return columns + [Column(name, values) for name, values in self.vectors.columns.items()]
+            columns += [Column(name, values, most=MOST) for name, values in own.items()]
+        taken = {*(column.name for column in columns), DISTORTION}
+        for name, values in self.vectors.columns.items():
+            columns.append(Column(f"{name} (given)" if name in taken else name, values))
+        return columns
 
     @property
     def _colour(self) -> str | None:
@@ -192,7 +200,7 @@ class Column:
     'number'
     """
 
-    def __init__(self, name: str, values: Sequence[Any]):
+    def __init__(self, name: str, values: Sequence[Any], most: int = CATEGORIES):
         self.name, self.names = name, list[str]()
         self.values: list[Any] = [None if is_missing(value) else value for value in values]
         if all(value is None or _is_number(value) for value in self.values):
@@ -200,7 +208,7 @@ class Column:
             return
         texts = ["" if value is None else str(value) for value in self.values]
         self.values, counts = list[Any](texts), Counter(texts)
-        if len(counts) > CATEGORIES and name != "branch":
+        if len(counts) > most:
             self.kind = "text"
             return
         self.kind = "category"
@@ -277,6 +285,11 @@ def _checked(vectors: Vectors, name: str) -> Vectors:
     if lost.any():
         where = f"row {int(lost.nonzero()[0]) + 1} first"
         raise UserError(f"{name}: {int(lost.sum()):,} of {len(points):,} points are not finite, {where}; remove them")
-    if not torch.isfinite(vectors.manifold.dist0(points.detach().double())).all():
+    radius = vectors.manifold.dist0(points.detach().double())
+    if radius.isfinite().all() and radius.max() > FARTHEST:
+        raise UserError(
+            f"{name}: points lie {radius.max():.3g} from the origin; a page draws up to {FARTHEST:g}. Scale them."
+        )
+    if not torch.isfinite(radius).all():
         raise UserError(f"{name}: some points lie outside their space, or at its rim; is this their geometry?")
     return vectors

@@ -28,6 +28,7 @@ COORDINATE = re.compile(r"x[0-9]+")  # as `horosphere export` calls them
 POINTS, EDGES = "points", "edges"
 LABELS = ("labels", "label", "name", "title", "id")  # columns that name points, the surest first
 FIRST = 6  # names that a message lists
+CELLS = 2**25  # of a Parquet file, which may be small and hold millions
 ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
 Columns = dict[str, list[Any]]
 
@@ -173,7 +174,7 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     if not rows:
         raise UserError(f"{path}: the table is empty")
     (_, header), *others = rows
-    if twice := [name for name in header if header.count(name) > 1]:
+    if twice := [name for name, times in Counter(header).items() if times > 1]:
         raise UserError(f'{path}: two columns are called "{one_line(twice[0])}"; rename one')
     for line, row in others:
         if len(row) != len(header):
@@ -184,13 +185,19 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 def _parquet(path: Path) -> Columns:
     require("parquet")
-    from pyarrow import ArrowException, parquet
+    from pyarrow import parquet
 
     with opened(path):
         pass  # a regular file
     try:
-        columns: Columns = parquet.read_table(path).to_pydict()
-    except (ArrowException, OSError) as error:
+        file = parquet.ParquetFile(path)
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        if cells > CELLS:
+            raise Unreadable(f"{cells:,} cells, and at most {CELLS:,} are read")
+        columns: Columns = file.read().to_pydict()
+    except Unreadable:
+        raise
+    except Exception as error:  # pyarrow, and what it calls for times, raise whatever they run into
         raise Unreadable(one_line(error)) from error
     return columns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from http import HTTPStatus
 from secrets import token_urlsafe
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote
 
 from horosphere.errors import UserError
 from horosphere.explorer.atlas import Atlas, as_json
@@ -43,7 +43,7 @@ class Server(LocalServer):
     def address(self) -> str:
         """What to open. The token is part of it."""
         host, port = self.server_address[:2]
-        return f"http://{host!s}:{port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{host!s}:{port}/" + (f"?token={quote(self.token, safe='')}" if self.token else "")
 
 
 def new_token() -> str:
@@ -95,7 +95,7 @@ class Handler(LocalHandler):
 
     def _knows_token(self) -> bool:
         token = self.server.token
-        asked = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
+        asked = parse_qs(self.path.partition("?")[2]).get("token", [""])[0]
         given = self.headers.get("X-Token") or asked
         return not token or hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 

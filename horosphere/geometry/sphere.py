@@ -1,9 +1,9 @@
 """The sphere of curvature +c and radius 1/√c, by its stereographic projection: metric λ²|dx|², λ = 2/(1 + c|x|²).
 
-A point is x (..., d), any vector of R^d. The origin is 0, and its antipode lies at infinity. So points have as many
-numbers as the sphere has dimensions, as in every geometry here, and a product may have spheres for factors. Near the
-antipode the chart is finest: a point at |x| is kept to about ε/|x|. It ends at |x| = 1/(8ε√c), which is 16ε/√c from the
-antipode and stands for it.
+A point is x (..., d), any vector of R^d up to the end of the chart. The origin is 0, its antipode lies at infinity. So
+points have as many numbers as the sphere has dimensions, as in every geometry here, and a product may have spheres for
+factors. Near the antipode the chart is finest: a point at |x| is kept to about ε/|x|. It ends at |x| = 1/(8ε√c), which
+is 16ε/√c from the antipode and stands for it.
 
 The chart is for storing. Functions compute with unit vectors P = (2y, 1 - |y|²)/(1 + |y|²) of R^(d+1), y = √c x, and
 with differences x - y where points are near each other.
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq
 from horosphere.geometry._shapes import same_dimension
-from horosphere.geometry.manifold import Curved, full_precision, shares
+from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
+from horosphere.geometry.poincare import makes_points
 
 NEAR = 0.5  # sin² of half an angle up to which differences x - y decide; sums decide beyond
 
@@ -42,7 +43,7 @@ class Sphere(Curved):
         """
         return torch.cat(self._unit(x), -1)
 
-    @full_precision
+    @makes_points
     def of_vector(self, v: Tensor) -> Tensor:
         """The point in the direction of a unit vector of R^(d+1). Inverse of `vector`.   (..., d + 1) -> (..., d)
 
@@ -51,7 +52,7 @@ class Sphere(Curved):
         """
         return self._placed(v[..., :-1], v[..., -1:])
 
-    @full_precision
+    @makes_points
     def exp0(self, v: Tensor) -> Tensor:
         """tan(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
         q = 4 * self.c * sq(v)
@@ -69,7 +70,7 @@ class Sphere(Curved):
     def lower(self, x: Tensor) -> Tensor:
         return 2 * self.log0(x)
 
-    @full_precision
+    @makes_points
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         """cos(n) P + sin(n)/n V, n = |V|; where it does not lead near the antipode as x ⊕ tan(n/2)/n v"""
         gap = self._gap(x)
@@ -102,7 +103,7 @@ class Sphere(Curved):
         far = self.dist(x, y).unsqueeze(-1) * gap_x / 2 * direction
         return torch.where(near, factor * seen, far)
 
-    @full_precision
+    @makes_points
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         """exp(x, t v), and cos(tn) V - n sin(tn) P there"""
         y = self.exp(x, t * v)
@@ -173,7 +174,7 @@ class Sphere(Curved):
         """g/λ²"""
         return self._gap(x).square() / 4 * g
 
-    @full_precision
+    @makes_points
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Σ wᵢ Pᵢ, on the sphere again. Points that cancel each other have the origin for their centroid."""
         s, t = self._unit(x)
@@ -182,13 +183,13 @@ class Sphere(Curved):
         share = shares(weights).unsqueeze(-2)
         return self._centre((share @ s).squeeze(-2), (share @ t).squeeze(-2))
 
-    @full_precision
+    @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         """Centroid of x and weight·y."""
         (ps, pt), (qs, qt) = self._unit(x), self._unit(y)
         return self._centre(ps + weight * qs, pt + weight * qt)
 
-    @full_precision
+    @makes_points
     def translate(self, x: Tensor, by: Tensor) -> Tensor:
         """The rotation in the plane of the origin O and B: P - 2<U, P>U + 2<O, P>B, U = (O + B)/|O + B|"""
         (s, t), (bs, bt) = self._unit(x), self._unit(by)
@@ -204,7 +205,7 @@ class Sphere(Curved):
         """The chart's coordinates, and the height over the equator."""
         return x, self._unit(x)[1] / self.c**0.5
 
-    @full_precision
+    @makes_points
     def point(self, u: Tensor) -> Tensor:
         return self._inside(u)
 
@@ -236,9 +237,12 @@ class Sphere(Curved):
         return self._inside(torch.where(at_end, end / self.c**0.5, x))
 
     def _inside(self, x: Tensor) -> Tensor:
-        """Points nearer to the antipode than the chart goes, at its end."""
-        largest, size = 1 / (8 * torch.finfo(x.dtype).eps), self.c**0.5 * length(x)
-        return x * torch.where(size > largest, largest / torch.where(size > largest, size, 1.0), 1.0)
+        """Points nearer to the antipode than the chart of their dtype goes, at its end."""
+        most = torch.finfo(x.dtype).max  # what was too large for a half has become infinite
+        whole = (x.float() if x.dtype in HALF else x).clamp(-most, most)
+        largest, size = 1 / (8 * torch.finfo(x.dtype).eps), self.c**0.5 * length(whole, any_size=True)
+        outside = size > largest
+        return torch.where(outside, whole / torch.where(outside, size, 1.0) * largest, whole).to(x.dtype)
 
     def _tangent(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """A tangent vector of the chart as one at P, as long in units of 1/√c."""

@@ -74,6 +74,13 @@ def test_a_column_of_many_small_kinds_is_not_what_points_are_coloured_by():
     assert atlas_of(columns={"number": many["number"]}).meta()["colour"] == "radius"
 
 
+def test_columns_called_as_ours_stand_beside_them():
+    given = {"radius": range(30), "depth": ["x", "y"] * 15, "distortion of the picture": range(30)}
+    names = [column["name"] for column in atlas_of(graph=tree(), columns=given).meta()["columns"]]
+    assert names[:4] == ["radius", "branch", "depth", "links"]
+    assert names[4:] == ["radius (given)", "depth (given)", "distortion of the picture (given)"]
+
+
 def test_kinds_of_columns():
     assert Column("a", [1, 2.5, None, float("nan")]).kind == "number"
     assert Column("a", [True, False]).names == ["False", "True"]
@@ -117,6 +124,10 @@ def test_cones_and_thumbnails():
             "some: 2 of 3 points are not finite, row 2 first; remove them",
         ),
         (
+            {"points": torch.full((3, 2), 1e30), "manifold": Euclidean()},
+            "some: points lie 1.41e+30 from the origin; a page draws up to 1e+18. Scale them.",
+        ),
+        (
             {"points": torch.full((3, 2), 5.0), "manifold": Poincare(1.0)},
             "some: some points lie outside their space, or at its rim; is this their geometry?",
         ),
@@ -149,6 +160,28 @@ def test_explore_takes_what_people_have(tmp_path):
     assert saved.read_text() == explorer.page(quiet=True)
     with pytest.raises(UserError, match=r"exists already: give another name, or overwrite=True"):
         explorer.save(tmp_path / "five.html")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"points": np.zeros((3, 2), complex)},
+        {"points": np.ma.masked_array(np.zeros((3, 2)), np.eye(3, 2))},
+        {"points": torch.eye(3).to_sparse()},
+        {"edges": [(0.5, 1.2)]},
+        {"edges": [0, 1]},
+        {"edges": np.array([[0, 1, 2], [1, 2, 0]])},
+        {"edges": [(0, 10**30)]},
+        {"edges": 5},
+        {"labels": 5},
+        {"columns": {"a": 5}},
+        {"manifold": Lorentz},
+        {"manifold": "torus"},
+    ],
+)
+def test_wrong_use_is_one_line(how):
+    with pytest.raises(UserError):
+        explore(**{"points": np.zeros((3, 2)), **how})
 
 
 def test_explore_refuses_in_one_line():

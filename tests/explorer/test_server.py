@@ -116,6 +116,14 @@ def test_it_is_read_only(port, method):
     assert line == b"this server is read only; use GET or HEAD\n"
 
 
+def test_a_torn_address_is_answered():
+    with served(host="0.0.0.0", token="é&x#y z") as server:
+        port = server.server_address[1]
+        assert ask(port, "//[::1?token=1")[0] == 403
+        assert server.address.endswith("?token=%C3%A9%26x%23y%20z")
+        assert ask(port, "/meta?token=%C3%A9%26x%23y%20z")[0] == 200
+
+
 def test_points_without_a_picture(port):
     assert ask(port, "/thumbnails/0/1")[:2] == (204, b"")
 
@@ -200,6 +208,18 @@ def test_export_by_the_command(run):
     code, _, err = run("explore", "out", "--export", "tree.html")
     assert (code, err) == (2, "horosphere: tree.html exists already: choose another --export, or pass --overwrite\n")
     assert run("explore", "out", "--export", "tree.html", "--overwrite")[0] == 0
+
+
+def test_what_is_read_is_not_replaced(run):
+    np.savez("p.html", points=np.eye(4))
+    Path("p.html.npz").rename("p.npz")
+    Path("tree.html").write_text("a\tb\n")
+    words = ["explore", "p.npz", "--edges", "tree.html", "--export", "tree.html", "--overwrite"]
+    assert run(*words)[::2] == (2, "horosphere: --export tree.html: the points are read from it; choose another name\n")
+    os.mkfifo("pipe.html")
+    code, _, err = run("explore", "p.npz", "--export", "pipe.html", "--overwrite")
+    assert (code, err) == (2, "horosphere: pipe.html is no file, and is not replaced: choose another --export\n")
+    assert Path("tree.html").read_text() == "a\tb\n"
 
 
 def test_two_side_by_side(run):

@@ -113,6 +113,19 @@ def test_the_mean_of_a_wrapped_normal_is_where_it_was_put():
     assert m.dist(m.midpoint(drawn), mean) < 0.03
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_end_of_the_chart_fits_the_dtype(dtype):
+    m = Sphere(1e-4)
+    end = m.lift(torch.tensor([314.15926, 0.0], dtype=dtype))
+    assert end.isfinite().all()
+    assert m.dist(end, -end).isfinite()
+    far = m.point(torch.full((2,), torch.finfo(dtype).max / 4, dtype=dtype))
+    assert far.isfinite().all()
+    assert (far > 0).all()  # it is not the origin
+    opposite = torch.tensor([1.0, 0.3], dtype=dtype)
+    assert Sphere(1.0).add(opposite, -opposite).isfinite().all()
+
+
 def test_a_learned_curvature_has_a_gradient():
     m = Sphere(1.0, learn=True)
     m.dist(torch.tensor([[0.3, 0.1]]), torch.tensor([[-0.4, 2.0]])).sum().backward()

@@ -132,9 +132,11 @@ export class Look {
   restore(state: string): void {
     this.clearFilters();
     if (!state) return;
-    const [hidden, ranges] = JSON.parse(state) as [[string, number[]][], [string, [number, number]][]];
-    for (const [name, codes] of hidden) this.hidden.set(name, new Set(codes));
-    for (const [name, range] of ranges) this.ranges.set(name, range);
+    const [hidden, ranges] = JSON.parse(state) as [unknown[], unknown[]]; // from an address: anybody may have written it
+    const numbers = (one: unknown): one is [string, number[]] =>
+      Array.isArray(one) && typeof one[0] === "string" && Array.isArray(one[1]) && one[1].every(Number.isFinite);
+    for (const one of hidden) if (numbers(one)) this.hidden.set(one[0], new Set(one[1]));
+    for (const one of ranges) if (numbers(one) && one[1].length === 2) this.ranges.set(one[0], [one[1][0]!, one[1][1]!]);
   }
 }
 
