@@ -20,6 +20,7 @@ import torch
 
 from horosphere import explore
 from horosphere.errors import UserError
+from horosphere.explorer.server import Server
 from horosphere.geometry import Lorentz
 from tests.cli.command_line import runner
 from tests.cli.graph_commands import SHORT, TREE
@@ -197,6 +198,7 @@ def test_a_title_is_a_text():
 def run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tree.tsv").write_text(TREE)
+    monkeypatch.setattr(Server, "serve_forever", lambda *_: pytest.fail("it serves, where it should refuse"))
     return runner(capsys)
 
 
