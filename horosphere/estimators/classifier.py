@@ -36,8 +36,8 @@ class HyperbolicClassifier(ClassifierMixin, BaseEstimator):
     between them and the classes; none of them makes it logistic regression. It is trained by Adam over a cosine
     schedule, in float64 on the CPU.
 
-    geometry: "lorentz", "poincare", or "euclidean", the flat twin. A product such as "lorentz:32+euclidean:32" has
-    mixed curvature: hidden layers lie in it, and are as wide as it is.
+    geometry: "lorentz", "poincare", "sphere", or "euclidean", the flat twin. A product such as
+    "lorentz:32+euclidean:32" has mixed curvature: hidden layers lie in it, and are as wide as it is.
     curvature: c, the curvature is -c. "matched" is 1/F for F columns, so that a row of typical length lies one radius
     of curvature from the origin; in a product 1/d for each factor of d dimensions.
     epochs, lr, batch_size, weight_decay: of the training.

@@ -100,7 +100,7 @@ def test_names_of_classes_come_back():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"geometry": "sphere"}, "unknown geometry"),
+        ({"geometry": "torus"}, "unknown geometry"),
         ({"geometry": "lorentz:8+euclidean:9"}, "has 17 dimensions, not 16"),
         ({"geometry": "product", "hidden": (8, 16)}, "one width"),
         ({"curvature": -1.0}, "curvature"),

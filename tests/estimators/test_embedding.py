@@ -132,7 +132,7 @@ WEIGHTED.add_edge(0, 1, weight=2.5)
         ([("a", "b"), ("b", "a")], {}, "pass directed=False"),
         ([("a", "a")], {}, "itself"),
         (TREE, {"directed": True}, "undirected"),
-        (PARENTS, {"geometry": "sphere"}, "unknown geometry"),
+        (PARENTS, {"geometry": "torus"}, "unknown geometry"),
         (PARENTS, {"dim": 0}, "dim"),
         ([(None, "a"), ("b", "a")], {}, "^None is no name of a node; leave out the edges that have none$"),
         ([("b", "a"), (float("nan"), "a")], {}, "^nan is no name of a node"),

@@ -710,14 +710,14 @@ def test_pictures_to_keep(visit, both, trained):
     assert name.endswith("-Poincaré-disk.png")
     kept = Image.open(io.BytesIO(content))
     height, width = seen.shape[:2]
-    assert (kept.width, kept.height) == tuple(
-        page.ask("() => [horosphere.panes[0].canvas.width, horosphere.panes[0].canvas.height]")
-    )
+    canvas = page.ask("() => [horosphere.panes[0].canvas.width, horosphere.panes[0].canvas.height]")
+    assert (kept.width, kept.height) == (canvas[0], canvas[1] + 44)  # title and note stand below the map
     paper = Image.new("RGBA", kept.size, "white")
     paper.alpha_composite(kept.convert("RGBA"))
     found = np.array(paper.convert("RGB")).astype(int)[:height, :width]
     assert inked(found) == pytest.approx(inked(seen[: found.shape[0], : found.shape[1]]), rel=0.05)
     assert inked(found, ACCENT) > 50
+    assert inked(np.array(paper.convert("RGB")).astype(int)[canvas[1] :]) > 300
     drawing = ET.fromstring(page.saved(lambda: page.button("SVG").click())[0].decode())
     filled = [one for one in drawing.iter(f"{SVG}circle") if one.get("fill") != "none"]
     left, top, *_ = page.box()
