@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from horosphere import catalogue
 from horosphere.data import Graph
 from horosphere.errors import UserError, one_line
+from horosphere.explorer import given
 from horosphere.explorer.atlas import Atlas
 from horosphere.explorer.page import exported_page
 from horosphere.explorer.points import in_space, read_points
@@ -84,86 +83,46 @@ def explore(
     >>> explore(L.random(5, 8), L, labels=["a", "b", "c", "d", "e"], edges=[(1, 0), (2, 0)])
     Explorer(points: 5 points)
     """
-    if isinstance(points, (str, Path)):
-        return Explorer([open_atlas(points)])
-    if isinstance(points, Vectors):
-        return Explorer([Atlas(name, points)])
-    if hasattr(points, "points") and hasattr(points, "manifold"):  # an embedding of a graph
-        return Explorer([Atlas(name, Vectors(points.labels, points.points, points.manifold, points.graph))])
-    try:
-        if isinstance(points, np.ma.MaskedArray) and np.ma.is_masked(points):
-            raise ValueError("some values are masked")
-        x = points if isinstance(points, Tensor) else torch.from_numpy(np.array(points))
-        if x.is_complex() or x.layout != torch.strided or x.device.type == "meta":
-            raise ValueError("no plain numbers")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"explore(points): {one_line(error)}; give a matrix of numbers, a row for each point") from None
+    own = {"manifold": manifold, "labels": labels, "edges": edges, "columns": columns, "thumbnails": thumbnails}
+    if (atlas := _known(points, name, own)) is not None:
+        return Explorer([atlas])
+    x = given.numbers(points)
     count = len(x) if x.ndim else 0
-    texts = (
-        [str(label) for label in range(count)]
-        if labels is None
-        else [str(label) for label in _listed("labels", labels)]
-    )
-    graph = None
-    if edges is not None:
-        if len(texts) != count:
-            raise UserError(f"{len(texts):,} labels for {count:,} points; give one for each")
-        graph = Graph(texts, _pairs(edges, texts), directed)
-    pictures = None if thumbnails is None else _pictures(thumbnails, count)
+    texts = [str(label) for label in (range(count) if labels is None else given.listed("labels", labels))]
+    if edges is not None and len(texts) != count:
+        raise UserError(f"{len(texts):,} labels for {count:,} points; give one for each")
+    graph = None if edges is None else Graph(texts, given.pairs(edges, texts), directed)
     if isinstance(manifold, str):
         x, manifold = in_space(name, x, manifold)
     elif not isinstance(manifold, Manifold | None):
-        raise UserError(
-            f"explore(…, manifold={one_line(manifold, 40)}): give a manifold, as Lorentz(c=1.0), or its name"
-        )
-    named = (
-        {} if columns is None else {str(key): _listed(f"columns[{key!r}]", own) for key, own in dict(columns).items()}
-    )
-    vectors = Vectors(texts, x, manifold or Euclidean(), graph, named, pictures)
-    return Explorer([Atlas(name, vectors)])
+        how = "give a manifold, as Lorentz(c=1.0), or its name"
+        raise UserError(f"explore(…, manifold={one_line(manifold, 40)}): {how}")
+    named = {} if columns is None else dict(columns)
+    values = {str(key): given.listed(f"columns[{key!r}]", column) for key, column in named.items()}
+    pictures = None if thumbnails is None else given.pictures(thumbnails, count)
+    return Explorer([Atlas(name, Vectors(texts, x, manifold or Euclidean(), graph, values, pictures))])
+
+
+def _known(points: Any, name: str, own: dict[str, Any]) -> Atlas | None:
+    """What brings its labels and its space with it; None: bare points."""
+    path = isinstance(points, (str, Path))
+    embedded = hasattr(points, "points") and hasattr(points, "manifold")  # an embedding of a graph, or `Vectors`
+    if not path and not embedded:
+        return None
+    file = path and Path(points).is_file()
+    if said := [key for key, value in own.items() if value is not None and not (file and key == "manifold")]:
+        raise UserError(f"explore(…, {said[0]}=…): what is given has its own; leave {said[0]} out")
+    if file:
+        return Atlas(Path(points).name, read_points(points, own["manifold"] or "euclidean"))
+    if path:
+        return open_atlas(points)
+    if isinstance(points, Vectors):
+        return Atlas(name, points)
+    return Atlas(name, Vectors(points.labels, points.points, points.manifold, points.graph))
 
 
 def open_atlas(folder: str | Path) -> Atlas:
-    """The points of a run, or those of a file in flat space."""
-    if Path(folder).is_file():
-        return Atlas(Path(folder).name, read_points(folder))
+    """The points of a run."""
     run = Run.open(folder)
     task = catalogue.resolve(catalogue.task(run.about.task).build)
     return Atlas(one_line(Path(folder).resolve().name), task.vectors(run))
-
-
-def _pictures(pictures: Sequence[np.ndarray | None], count: int) -> Callable[[int], np.ndarray | None]:
-    if len(pictures) != count:
-        raise UserError(f"{len(pictures):,} thumbnails for {count:,} points; give one for each, or None")
-    for point, pixels in enumerate(pictures):
-        if pixels is not None and (np.ndim(pixels) != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8):
-            raise UserError(f"thumbnail {point}: give pixels (h, w, 3) as uint8, or None where there is no picture")
-    return lambda point: pictures[point]
-
-
-def _listed(what: str, values: Any) -> list[Any]:
-    """Values one after another, whatever holds them."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UserError(f"explore({what}=…): {one_line(values, 40)} is no list; give one value for each point")
-    return list(values)
-
-
-def _pairs(edges: Any, labels: list[str]) -> np.ndarray:
-    """Edges as rows, whether they are given so or by label."""
-    rows = [tuple(_listed("edges", edge)) for edge in _listed("edges", edges)]
-    if any(len(row) != 2 for row in rows):
-        raise UserError("explore(edges=…): give pairs, as (child, parent); a matrix should have the shape (E, 2)")
-    pairs = np.array(
-        [end.item() if isinstance(end, Tensor | np.generic) else end for row in rows for end in row], dtype=object
-    )
-    pairs = pairs.reshape(-1, 2)
-    if not any(isinstance(end, str) for end in pairs.flat):
-        if wrong := [
-            end for end in pairs.flat if not isinstance(end, int) or isinstance(end, bool) or abs(end) > 2**31
-        ]:
-            raise UserError(f"explore(edges=…): {one_line(wrong[0], 40)} is neither a row nor a label")
-        return pairs.astype(np.int64)
-    number = {label: row for row, label in enumerate(labels)}
-    if unknown := [end for end in pairs.flat if end not in number]:
-        raise UserError(f'explore(edges=…): no point is called "{one_line(unknown[0], 60)}"; edges name labels or rows')
-    return np.array([[number[end] for end in pair] for pair in pairs])

@@ -79,14 +79,12 @@ def _charts_of_part(points: Tensor, manifold: Manifold, of: str = "") -> list[Ch
     unit = 1.0 if flat else float(manifold.c) ** -0.5
     logs = manifold.lower(points).numpy()
     dim = logs.shape[1]
-    if flat and not _on_sphere(logs):
-        logs = (
-            logs - (logs.min(0) + logs.max(0)) / 2
-        )  # flat space has no middle of its own: that of the points is shown
+    if flat and not on_sphere(logs):
+        logs = logs - (logs.min(0) + logs.max(0)) / 2  # flat space has no middle: that of the points is shown
     if dim <= 2:
         return [Chart(f"as it is{of}", kind, unit, "exact", lambda: _placed(kind, _wide(logs), unit))]
     charts = []
-    if flat and _on_sphere(logs):
+    if flat and on_sphere(logs):
         seen = "directions exact" if dim == 3 else f"directions projected from {dim} dimensions onto three"
         note = f"points of one length: {seen}; true distances are straight, not along the sphere"
         charts.append(Chart(f"sphere{of}", "sphere", 1.0, note, lambda: _round(logs)))
@@ -174,10 +172,13 @@ def _placed(kind: Kind, plane: np.ndarray, unit: float) -> np.ndarray:
     return _lengthened(plane, np.sinh(lengths / unit))
 
 
-def _on_sphere(logs: np.ndarray) -> bool:
-    """Whether flat points all lie equally far from the origin."""
-    lengths = np.linalg.norm(logs, axis=1)
-    return len(logs) > 2 and bool(np.ptp(lengths) <= ROUND * lengths.mean())
+def on_sphere(logs: np.ndarray) -> bool:
+    """Whether flat points all lie equally far from the origin: more than two, else it says nothing."""
+    return len(logs) > 2 and of_one_length(np.linalg.norm(logs, axis=1))
+
+
+def of_one_length(lengths: np.ndarray) -> bool:
+    return bool(lengths.min() > 0 and np.ptp(lengths) <= ROUND * lengths.mean())
 
 
 def _round(logs: np.ndarray) -> np.ndarray:

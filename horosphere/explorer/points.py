@@ -16,6 +16,7 @@ from torch import Tensor
 from horosphere.data import Graph
 from horosphere.data.read import read_graph
 from horosphere.errors import UserError, choices, one_line
+from horosphere.explorer.charts import of_one_length
 from horosphere.extras import require
 from horosphere.foreign import Unreadable, opened, read_npy, read_npz, read_table, read_tensors
 from horosphere.geometry import Manifold, Poincare, Sphere, geometry
@@ -29,7 +30,6 @@ POINTS, EDGES = "points", "edges"
 LABELS = ("labels", "label", "name", "title", "id")  # columns that name points, the surest first
 FIRST = 6  # names that a message lists
 CELLS = 2**25  # of a Parquet file, which may be small and hold millions
-ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
 Columns = dict[str, list[Any]]
 
 
@@ -43,7 +43,7 @@ def read_points(
 ) -> Vectors:
     """Points of a file, with what else it holds: a label, and columns to colour by.
 
-    space, c: the name of their geometry, and its curvature -c.
+    space, c: the name of their geometry, and its curvature -c (of a sphere +c).
     An archive of arrays holds `points` (N, d), or one matrix of numbers; every list of N is a column, `labels` are
     labels, `edges` (E, 2) are pairs of rows. A table has a column for each coordinate, x1, x2, …, or those that
     `coordinates` names; the others are columns. The label is the column label, name, title or id, else the first whose
@@ -82,7 +82,7 @@ def in_space(path: Path | str, points: Tensor, name: str, c: float | None = None
     c = 1.0 if c is None else c
     if name == "sphere":
         lengths = points.double().norm(dim=1)
-        if points.shape[1] < 2 or (lengths.max() - lengths.min()) > ROUND * lengths.mean() or not lengths.min() > 0:
+        if points.shape[1] < 2 or not len(points) or not of_one_length(lengths.numpy()):
             how = "give vectors from the middle of the sphere, all equally long (its radius is that of --curvature)"
             raise UserError(f"{path}: points of a sphere differ in length; {how}")
         sphere = Sphere(c)

@@ -177,6 +177,8 @@ def test_explore_takes_what_people_have(tmp_path):
         {"columns": {"a": 5}},
         {"manifold": Lorentz},
         {"manifold": "torus"},
+        {"points": "a run that is not there"},
+        {"points": Vectors(["a"], torch.zeros(1, 2), L), "labels": ["b"]},
     ],
 )
 def test_wrong_use_is_one_line(how):

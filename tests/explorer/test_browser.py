@@ -804,7 +804,7 @@ def test_a_plane_through_two_nodes_by_keyboard(visit, addresses):
     page.until("() => horosphere.app.planning")
     tab_to(page, page.find(".pane canvas").first.get_attribute("aria-label"))
     page.press("n")
-    page.until("() => horosphere.panes[0].chart.name.startsWith('plane through')")
+    assert page.until("() => horosphere.panes[0].chart.name.startsWith('plane through')")
 
 
 def test_fingers(visit, addresses):
@@ -958,6 +958,7 @@ def test_a_token_is_carried_along(visit, trained):
     with serving(Explorer([trained]), token="secret") as address:
         page = visit(address)
         page.focus(0)
+        assert page.look()["focus"] == 0
 
 
 def test_an_exported_page_may_ask_nobody(visit, files, addresses):
