@@ -2,7 +2,9 @@
 
 A deep stack keeps a point of L^(n-1) in n slots: slot 0 for the time, the others for space. Widths stay those of flat
 space, and a matrix that reads slots reads the time as one of its columns. Nobody reads what a matrix leaves in slot 0:
-the time is computed anew from the space part. In flat space there is no time, and slots are the vector itself.
+the time is computed anew from the space part. In flat space there is no time, and slots are the vector itself. On the
+sphere S^(n-1) they are the vector of R^n towards the point, √n long: no matrix need give it its length, and a curvature
+would only rescale it.
 """
 
 import functools
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.geometry._scalar import sq
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from horosphere.geometry.lorentz import Lorentz
 
 Weighted = Sequence[tuple[Tensor, Tensor | float]]  # points in slots, each with its weight: a number or (..., 1)
+FLOOR = 1e-6  # mean square of a vector that is all but 0: an average of 10^6 random directions is still above it
 
 
 class Slots(ABC):
@@ -34,7 +38,50 @@ class Slots(ABC):
     (tensor([1.2500, 0.0000, 0.7500]), tensor([9.0000, 0.0000, 0.7500]))
     """
 
-    times: int  # slots that hold a time: 1 on the hyperboloid, 0 in flat space
+    times: int  # slots that hold a time: 1 on the hyperboloid, 0 in flat space and on the sphere
+    temperature: float | None  # τ/√n with which attention begins to learn its own; None: its scores need none
+    keeps_space = True  # whether `heads` leaves the space part as it was, but for rounding
+
+    def by(self, score: str) -> "Slots":
+        """Slots whose heads are compared by "dot" products, by "distance", or as is this geometry's "own" way.
+
+        >>> from horosphere.geometry import Euclidean, Lorentz
+        >>> flat = Euclidean().slots
+        >>> flat.by("dot") is flat, Lorentz().slots.by("dot").times, flat.by("distance").times
+        (True, 1, 1)
+        """
+        return self
+
+    def point(self, u: Tensor) -> Tensor:
+        """What a matrix left, as a point of the stream.   (..., n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz, Sphere
+        >>> u = torch.tensor([0.0, 3.0, 4.0, 0.0])
+        >>> Lorentz().slots.point(u), Sphere().slots.point(u)  # √4 long
+        (tensor([0., 3., 4., 0.]), tensor([0.0000, 1.2000, 1.6000, 0.0000]))
+        """
+        return u
+
+    @abstractmethod
+    def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """RMSNorm of the space part with a weight for each slot, ready to be read.   (..., n), (n) -> (..., n)
+
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().slots.normed(torch.tensor([9.0, 2.0, 2.0, 2.0]), torch.ones(4), 0.0).round(decimals=3)
+        tensor([1., 1., 1., 1.])
+        """
+
+    @abstractmethod
+    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
+        """x, moved by a share of the way to y.   (..., n), (..., n), a number or one for each slot -> (..., n)
+
+        x + step·(y - x) in flat space, and the point in that direction on the sphere. N(x + step·y) on the hyperboloid:
+        the point of their geodesic that parts it so.
+
+        >>> from horosphere.geometry import Euclidean
+        >>> Euclidean().slots.towards(torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.0]), torch.tensor(0.25))
+        tensor([0.2500, 3.0000])
+        """
 
     @abstractmethod
     def space(self, u: Tensor) -> Tensor:
@@ -94,6 +141,16 @@ class FlatSlots(Slots):
     """Slots of flat space: the vector as it is."""
 
     times = 0
+    temperature: float | None = None
+
+    def by(self, score: str) -> Slots:
+        return DistanceSlots() if score == "distance" else self
+
+    def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(u, u.shape[-1:], weight.to(u.dtype), eps)
+
+    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
+        return x + (step * (y - x)).to(x.dtype)
 
     def space(self, u: Tensor) -> Tensor:
         return u
@@ -112,13 +169,95 @@ class FlatSlots(Slots):
         return functools.reduce(torch.add, (u if isinstance(w, float) and w == 1 else w * u for u, w in weighted))
 
 
+class DistanceSlots(FlatSlots):
+    """Slots of flat space whose dot products compare by distance: what those of the hyperboloid become for c -> 0.
+
+    -|q - k|²/2 = q·k - |k|²/2, but for the query's own length, which a softmax ignores. Slot 0 holds -|k|²/2.
+    """
+
+    times = 1
+    temperature = 1.0
+
+    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        """[-|x|²/2, x]; scale·[1, x] for a query. In bf16 the key is fitted to its rounded slot 0, as on the hyperboloid.
+
+        >>> slots = DistanceSlots()
+        >>> u = torch.tensor([9.0, 3.0, 4.0])
+        >>> slots.heads(u, query=True), slots.heads(u)
+        (tensor([1., 3., 4.]), tensor([-12.5000,   3.0000,   4.0000]))
+        """
+        half, slot = u.dtype in HALF, _time_slot(u)
+        x = (u.float() if half else u) * (1 - slot.to(torch.float32 if half else u.dtype))
+        if query:
+            out = x + slot
+            return (out if scale is None else scale * out).to(u.dtype)
+        r2 = sq(x)
+        if half:
+            with torch.no_grad():
+                rounded = -2 * (-r2 / 2).to(u.dtype).float()
+                fit = torch.where(r2 > 1, (rounded / r2.clamp_min(1.0)).sqrt(), 1.0)
+            x, r2 = fit * x, fit * fit * r2
+        out = torch.addcmul(x, -r2 / 2, slot.to(x.dtype))
+        return (out if scale is None else scale * out).to(u.dtype)
+
+
+class SphereSlots(FlatSlots):
+    """Slots of the sphere: a vector of R^n stands for the point in its direction, √n long."""
+
+    temperature = 2.0  # scores of √n times a cosine
+    keeps_space = False
+
+    def by(self, score: str) -> Slots:
+        return self  # points of one length: |q - k|² = 2n - 2 q·k
+
+    def point(self, u: Tensor) -> Tensor:
+        wide = u.float() if u.dtype in HALF else u
+        return F.rms_norm(wide, u.shape[-1:], eps=FLOOR).to(u.dtype)
+
+    def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """The point of weight·u: a weighed direction."""
+        wide = u.float() if u.dtype in HALF else u
+        return F.rms_norm(wide * weight.to(wide.dtype), u.shape[-1:], eps=eps).to(u.dtype)
+
+    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
+        wide = x.float() if x.dtype in HALF else x
+        return self.point(wide + step * (self.point(y.to(wide.dtype)) - wide)).to(x.dtype)
+
+    def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
+        return self.point(u)
+
+    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        x = self.point(u)
+        return x if scale is None else (scale * x).to(u.dtype)
+
+    def centre(self, z: Tensor) -> Tensor:
+        """√n·z/|z|. Where points disagree |z| is small, and dividing by it makes chance directions long."""
+        return self.point(z)
+
+    def join(self, weighted: Weighted) -> Tensor:
+        _one_width(weighted)
+        return self.point(_sum([w * self.point(u.float() if u.dtype in HALF else u) for u, w in weighted]))
+
+
 class LorentzSlots(Slots):
     """Slots of the hyperboloid: the time in slot 0."""
 
     times = 1
+    temperature = 1.0
 
     def __init__(self, manifold: "Lorentz"):
         self.manifold = manifold
+
+    def by(self, score: str) -> Slots:
+        return SpaceSlots(self.manifold) if score == "dot" else self
+
+    def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
+        x = self.space(u if u.dtype == torch.float64 else u.float())
+        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - self.times)
+        return self.reading(x * (mean + eps).rsqrt() * weight.to(x.dtype)).to(u.dtype)
+
+    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
+        return self.join([(x, 1.0), (y, step)]).to(x.dtype)
 
     def space(self, u: Tensor) -> Tensor:
         return u * (1 - _time_slot(u))
@@ -168,6 +307,14 @@ class LorentzSlots(Slots):
         z: Tensor = _sum([w * x for w, x in zip(weights, spaces, strict=True)])
         zt: Tensor = _sum([w * (1 / self.manifold.c + sq(x)).sqrt() for w, x in zip(weights, spaces, strict=True)])
         return z * self.manifold._normaliser(z, zt, _sum(weights))
+
+
+class SpaceSlots(LorentzSlots):
+    """Slots of the hyperboloid whose queries look at the space part alone: scores without distance, an ablation."""
+
+    def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        x = super().heads(u, scale, query)
+        return self.space(x) if query else x
 
 
 def _one_width(weighted: Weighted) -> None:

@@ -18,6 +18,7 @@ from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_s
 from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
 from horosphere.geometry.poincare import makes_points
+from horosphere.geometry.slots import SphereSlots
 
 NEAR = 0.5  # sin² of half an angle up to which differences x - y decide; sums decide beyond
 
@@ -32,6 +33,10 @@ class Sphere(Curved):
     """
 
     sign = 1
+
+    @property
+    def slots(self) -> SphereSlots:
+        return SphereSlots()
 
     @full_precision
     def vector(self, x: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
-"""HELM: language models that live on the hyperboloid, and their twins in flat space, from the same code.
+"""HELM: language models that live on the hyperboloid, and their twins in flat space and on the sphere, from one code.
 
 HELM-D is dense; HELM-MiCE has latent attention and a mixture of curvature experts. With geometry="euclidean" they are
-Llama and DeepSeek-V3, to the parameter names but for `shared_experts`: theirs is one expert as wide as all of ours.
+Llama (with qk_norm Qwen3) and DeepSeek-V3, to the parameter names but for `shared_experts`: theirs is one expert as
+wide as all of ours.
 Everything Hugging Face does with a causal language model works: `generate`, caches, `save_pretrained`, `Trainer`.
 """
 
+import math
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -19,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.utils import can_return_tuple
 
 from horosphere.errors import UserError
-from horosphere.geometry import geometry
+from horosphere.geometry import Euclidean, Sphere, geometry
 from horosphere.models.helm_sizes import HELM, TWINS
 from horosphere.models.hugging_face import Engine, Shared, SharedConfig, engine_for, next_labels, register
 from horosphere.nn import (
@@ -37,10 +39,10 @@ from horosphere.nn import (
     TokenHead,
     rotary_angles,
 )
-from horosphere.nn.attention import Mask, Temperature
+from horosphere.nn.attention import AttentionForms, Mask, Temperature
 from horosphere.nn.head import token_loss
 from horosphere.nn.rotary import Angles
-from horosphere.nn.slots import residual_norm
+from horosphere.nn.slots import residual_norm, unit_rows
 from horosphere.settings import Amount, Count, Curvature, Extent, Few, Natural, Positive, Range, Size, check
 
 # of latent attention, where a configuration does not say them
@@ -56,7 +58,8 @@ class HelmConfig(SharedConfig, PretrainedConfig):
     """Sizes and forms, by Hugging Face's names where it has one. Widths count slots: on the hyperboloid one is time.
 
     `attention`, `position`, `expert_curvature`, `head`, `gate` and `geometry` are the ablations of the paper.
-    `residual` is ours.
+    `residual`, `score`, `average`, `qk_norm`, `unit_weights` and `depth_scaled_init` are ours: what a geometry brings
+    along, part by part, and what makes flat twins strong.
 
     >>> HelmConfig(hidden_size=128, num_attention_heads=4, head_dim=32).geometry
     'lorentz'
@@ -70,8 +73,8 @@ class HelmConfig(SharedConfig, PretrainedConfig):
         | {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"}
     )
 
-    geometry: Literal["lorentz", "euclidean"] = "lorentz"  # euclidean: the twin
-    curvature: Curvature = 1.0  # c of the stream, whose curvature is -c
+    geometry: Literal["lorentz", "euclidean", "sphere"] = "lorentz"  # euclidean: the twin
+    curvature: Curvature = 1.0  # c of the stream, whose curvature is -c; on the sphere it would change nothing
     vocab_size: Size = 32000
     hidden_size: Size = 384
     num_hidden_layers: Few = 6
@@ -84,8 +87,15 @@ class HelmConfig(SharedConfig, PretrainedConfig):
     tie_word_embeddings: bool = False
     use_cache: bool = True
     position: Literal["rotary", "learned"] = "rotary"  # rotary: HoPE
-    residual: Literal["centroid", "additive"] = "centroid"  # centroid: s·N(x + w·y)
+    # centroid: s·N(x + w·y); interpolate: a learned share of the way to y, on the sphere as in nGPT
+    residual: Literal["centroid", "additive", "interpolate"] = "centroid"
     head: Literal["ambient", "hyperplane"] = "ambient"
+    # of attention; own: dot products in flat space, distances on the others
+    score: Literal["own", "dot", "distance"] = "own"
+    average: Literal["centroid", "mean"] = "centroid"  # of values; mean: left where an average lies
+    qk_norm: bool = False  # RMSNorm of each head's queries and keys, as in Qwen3
+    unit_weights: bool = False  # rows of all matrices keep length 1, with learned lengths where they matter, as in nGPT
+    depth_scaled_init: bool = False  # matrices that write to the stream begin √(2·layers) times smaller, as in GPT-2
 
     # latent: with the five sizes behind head_dim; full: without, or others would take the model for a latent one
     attention: Literal["full", "latent"] = "full"
@@ -122,6 +132,7 @@ class HelmConfig(SharedConfig, PretrainedConfig):
         check(self)
         for name, size in {"q_lora_rank": None, **LATENT_SIZES}.items():
             setattr(self, name, None if self.attention == "full" else getattr(self, name) or size)
+        self._check_forms()
         if len(self.expert_spread) != 2:
             raise UserError(f"expert_spread has {len(self.expert_spread)} numbers: give the lowest and the highest c")
         turned = self.head_dim if self.qk_rope_head_dim is None else self.qk_rope_head_dim
@@ -133,6 +144,21 @@ class HelmConfig(SharedConfig, PretrainedConfig):
             raise UserError(
                 f"num_experts_per_tok={self.num_experts_per_tok}: choose 1 to n_routed_experts={self.n_routed_experts}"
             )
+
+    def _check_forms(self) -> None:
+        """Refuse what would change nothing."""
+        if self.geometry == "sphere":
+            if self.curvature != 1:
+                raise UserError("curvature: on the sphere every form is a direction, which has none; leave it out")
+            if self.head == "hyperplane":
+                raise UserError("head=hyperplane: on the sphere an ambient head is that already; leave it out")
+        if self.attention == "latent":
+            own = {"score": "own", "average": "centroid", "qk_norm": False}
+            for name, value in own.items():
+                if getattr(self, name) != value:
+                    raise UserError(f"{name}: latent attention has its own; leave it out, or set attention=full")
+        if self.unit_weights and (self.n_routed_experts or self.attention == "latent"):
+            raise UserError("unit_weights: only dense models with full attention have them; leave it out")
 
     def _read_rope(self, said: dict[str, Any]) -> None:
         """rope_theta in transformers' other form. What it says beyond that, nobody here would read."""
@@ -169,7 +195,10 @@ class HelmBlock(GradientCheckpointingLayer):
             sizes = LatentSizes(*latent)
             self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
         else:
-            self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer)
+            forms = AttentionForms(
+                config.score, config.average, config.qk_norm, lengths=config.unit_weights, eps=config.rms_norm_eps
+            )
+            self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer, forms)
         self.attention_residual = SlotResidual(dim, manifold, config.residual)
         self.post_attention_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
         self.mlp: nn.Module
@@ -179,7 +208,14 @@ class HelmBlock(GradientCheckpointingLayer):
             gate: Any = {"form": config.gate, "scale": config.routed_scaling_factor}
             self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)
         else:
-            self.mlp = SwiGLU(dim, config.intermediate_size, manifold)
+            self.mlp = SwiGLU(dim, config.intermediate_size, manifold, lengths=config.unit_weights)
+
+    def writers(self) -> list[nn.Parameter]:
+        """The matrices whose outputs join the stream."""
+        mlp = self.mlp
+        parts = (mlp.experts, mlp.shared_experts) if isinstance(mlp, MixtureOfExperts) else ()
+        last = [part.down_proj for part in parts if part is not None] or [mlp.down_proj.weight]  # type: ignore[union-attr]
+        return [self.self_attn.o_proj.weight, *last]  # type: ignore[list-item, union-attr]
 
     def forward(
         self,
@@ -219,12 +255,18 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
         std = self.config.initializer_range
         if isinstance(module, SlotLinear) and not getattr(module.weight, "_is_hf_initialized", False):
             module.still_time()
+            if module.lengths is not None:
+                init.ones_(module.lengths)
         elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
             module.weight.copy_(module.manifold.lift(module.manifold.slots.space(module.weight)))
-        elif isinstance(module, SlotNorm) or (isinstance(module, SlotResidual) and module.weight is not None):
+        elif isinstance(module, SlotNorm):
             init.ones_(module.weight)
+        elif isinstance(module, SlotResidual) and module.weight is not None:
+            init.constant_(module.weight, module.start)
         elif isinstance(module, Temperature) and module.log is not None:
-            init.zeros_(module.log)
+            init.constant_(module.log, module.start)
+        elif isinstance(module, HelmBlock):
+            self._init_writers(module)
         elif isinstance(module, Router):
             init.normal_(module.weight, std=std)
             init.zeros_(module.e_score_correction_bias)
@@ -237,6 +279,27 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
             if module.spread is not None:
                 init.copy_(module.c0, module.start_curvature())
                 init.zeros_(module.log_ratio)
+        if self.config.unit_weights and _keeps_unit_rows(module) and not _is_loaded(module):
+            unit_rows(module.weight)  # type: ignore[arg-type]
+
+    def _init_writers(self, block: "HelmBlock") -> None:
+        """Called when all that a block has has begun."""
+        if self.config.depth_scaled_init:
+            for weight in block.writers():
+                init.normal_(weight, std=self.config.initializer_range / math.sqrt(2 * self.config.num_hidden_layers))
+            for part in (block.self_attn.o_proj, *block.mlp.modules()):  # type: ignore[union-attr]
+                if hasattr(part, "still_time") and not _is_loaded(part):
+                    part.still_time()
+
+
+def _is_loaded(module: nn.Module) -> bool:
+    """Whether its matrices came from a file."""
+    return any(getattr(p, "_is_hf_initialized", False) for p in module.parameters(recurse=False))
+
+
+def _keeps_unit_rows(module: nn.Module) -> bool:
+    """Whether the rows of its weight are directions, where a model's matrices are."""
+    return isinstance(module, SlotLinear) or (isinstance(module, Embedding) and module.manifold.flat)
 
 
 @dataclass
@@ -251,16 +314,17 @@ class HelmModel(HelmPreTrainedModel):
         super().__init__(config)
         dim, std = config.hidden_size, config.initializer_range
         self.manifold = geometry(config.geometry, dim, config.curvature)
-        self.embed_tokens = Embedding(config.vocab_size, dim, self.manifold, std=std)
+        # on the sphere a row is any vector in the direction of its point
+        table = Euclidean() if isinstance(self.manifold, Sphere) else self.manifold
+        self.embed_tokens = Embedding(config.vocab_size, dim, table, std=std)
         self.embed_positions = (
-            Embedding(config.max_position_embeddings, dim, self.manifold, std=std)
-            if config.position == "learned"
-            else None
+            Embedding(config.max_position_embeddings, dim, table, std=std) if config.position == "learned" else None
         )
         self.layers = nn.ModuleList(HelmBlock(config, i) for i in range(config.num_hidden_layers))
         self.output_residual = SlotResidual(dim, self.manifold, config.residual)
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
         self.gradient_checkpointing = False
+        self._seen = -1  # the version of the tokens' table when its rows were last brought to length 1
         names = {part for name, _ in (*self.named_parameters(), *self.named_buffers()) for part in name.split(".")}
         self._keep_in_fp32_modules_strict = STEERING & names
         self.post_init()
@@ -300,6 +364,7 @@ class HelmModel(HelmPreTrainedModel):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the stream: autocast itself would leave it in fp32
 
         x, angles = self._positions(x, position_ids)
+        x = self.manifold.slots.point(x)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         y: Any = None
@@ -323,9 +388,18 @@ class HelmModel(HelmPreTrainedModel):
         """Rebalance the routers after a step of whoever trains. Compiled or sharded models need `after_step` for it."""
         if not self.training or torch.compiler.is_compiling():
             return
+        if self.config.unit_weights and self.embed_tokens.weight._version != self._seen:
+            self.unit_rows()
         for block in self.layers:
             if isinstance(block.mlp, MixtureOfExperts) and not isinstance(block, FSDPModule):
                 block.mlp.gate.follow(self.config.balance_speed)
+
+    def unit_rows(self) -> None:
+        """Bring the rows of all matrices below to length 1 again."""
+        for module in self.modules():
+            if _keeps_unit_rows(module):
+                unit_rows(module.weight)  # type: ignore[arg-type]
+        self._seen = self.embed_tokens.weight._version
 
     def _require_positions(self, new: int, seen: int | Tensor, mask: Mask) -> None:
         """Complain where a table of positions ends. By shapes alone: to look at positions would wait for the device.
@@ -350,7 +424,8 @@ class HelmModel(HelmPreTrainedModel):
         dtype = torch.promote_types(x.dtype, torch.float32)
         if config.qk_rope_head_dim is not None:
             return x, rotary_angles(position_ids, config.qk_rope_head_dim, config.rope_theta, dtype=dtype)
-        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, self.manifold.slots.times, dtype)
+        still = self.manifold.slots.by(config.score).times
+        return x, rotary_angles(position_ids, config.head_dim, config.rope_theta, still, dtype)
 
 
 class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
@@ -367,7 +442,8 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = HelmModel(config)
         form: Any = config.head
-        self.lm_head = TokenHead(config.hidden_size, config.vocab_size, self.model.manifold, form)
+        manifold, lengths = self.model.manifold, config.unit_weights
+        self.lm_head = TokenHead(config.hidden_size, config.vocab_size, manifold, form, lengths)
         self.post_init()
 
     @can_return_tuple
@@ -428,7 +504,10 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         return [*self.model.layers, self.lm_head]
 
     def after_step(self) -> None:
-        """Move the routers' biases towards balance: to be called after each step of the optimizer."""
+        """Routers' biases towards balance, unit rows to length 1: to be called after each step of the optimizer."""
+        if self.config.unit_weights:
+            self.model.unit_rows()
+            unit_rows(self.lm_head.weight)
         for module in self.modules():
             if isinstance(module, Router):
                 module.rebalance(self.config.balance_speed)

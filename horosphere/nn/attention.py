@@ -6,6 +6,7 @@ d_L² = -2/c - 2<q, k> and a softmax ignores constants. So flash kernels do it, 
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
@@ -13,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from horosphere.geometry import Manifold
+from horosphere.geometry import Manifold, Slots
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
+from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels, side_by_side
 
 Mask = Tensor | BlockMask | Literal["full"] | None
 CAUSAL: Final = None  # a token sees itself and those before it
@@ -66,15 +67,15 @@ def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
 
 
 class Temperature(nn.Module):
-    """What multiplies a head's queries: 2√n/τ with a learned τ, √n·`start` at first; None in flat space.
+    """What multiplies a head's queries: 2√n/τ with a learned τ, √n·`start` at first; None where `start` is.
 
     Scores at scale 1/√n then are 2<q, k>/τ.
     """
 
-    def __init__(self, manifold: Manifold, start: float = 1.0):
+    def __init__(self, start: float | None):
         super().__init__()
-        self.start = math.log(start)
-        self.log = None if manifold.flat else nn.Parameter(torch.full((1,), self.start))
+        self.start = math.log(start or 1.0)
+        self.log = None if start is None else nn.Parameter(torch.full((1,), self.start))
 
     def reset_parameters(self) -> None:
         if self.log is not None:
@@ -97,11 +98,27 @@ class CausalHeads(nn.Module):
         return engine(self, q, k, v, mask, self.scale).reshape(q.shape[0], q.shape[2], self.heads, -1)
 
 
+@dataclass(frozen=True)
+class AttentionForms:
+    """Parts of attention that can be turned one by one, so that a study can tell them apart.
+
+    >>> AttentionForms(qk_norm=True)  # Qwen3, in flat space
+    AttentionForms(score='own', average='centroid', qk_norm=True, lengths=False, eps=1e-06)
+    """
+
+    score: Literal["own", "dot", "distance"] = "own"  # own: dot products in flat space, distances on the others
+    average: Literal["centroid", "mean"] = "centroid"  # of values; mean: not brought back to the manifold
+    qk_norm: bool = False  # RMSNorm of each head's queries and keys, before they are turned
+    lengths: bool = False  # rows of the projections of queries and keys have learned lengths
+    eps: float = 1e-6  # of the norms
+
+
 class Attention(CausalHeads):
     """Causal multi-head attention on slots.   (B, T, dim) -> (B, T, dim)
 
     A head has head_dim slots too: on the hyperboloid one time and head_dim - 1 space components. So kernels see the
     width they are made for. `cache` is a Hugging Face cache or None; `engine` takes the place of `attend`.
+    `forms` are the parts that ablations turn.
 
     >>> from horosphere.geometry import Lorentz
     >>> from horosphere.nn import rotary_angles
@@ -111,15 +128,30 @@ class Attention(CausalHeads):
     torch.Size([1, 5, 16])
     """
 
-    def __init__(self, dim: int, heads: int, head_dim: int, manifold: Manifold, layer: int = 0):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        manifold: Manifold,
+        layer: int = 0,
+        forms: AttentionForms = AttentionForms(),  # noqa: B008 (frozen)
+    ):
         super().__init__()
-        self.heads, self.manifold, self.layer_idx = heads, manifold, layer
+        self.heads, self.manifold, self.layer_idx, self.forms = heads, manifold, layer, forms
         self.scale = 1 / math.sqrt(head_dim)
-        self.q_proj = SlotLinear(dim, heads * head_dim, manifold)
-        self.k_proj = SlotLinear(dim, heads * head_dim, manifold)
+        self.q_proj = SlotLinear(dim, heads * head_dim, manifold, lengths=forms.lengths)
+        self.k_proj = SlotLinear(dim, heads * head_dim, manifold, lengths=forms.lengths)
         self.v_proj = SlotLinear(dim, heads * head_dim, manifold)
         self.o_proj = SlotLinear(heads * head_dim, dim, manifold, points=heads)
-        self.temperature = Temperature(manifold)
+        self.q_norm = SlotNorm(head_dim, manifold, forms.eps) if forms.qk_norm else None
+        self.k_norm = SlotNorm(head_dim, manifold, forms.eps) if forms.qk_norm else None
+        self.temperature = Temperature(self.slots.temperature)
+
+    @property
+    def slots(self) -> Slots:
+        """Those of queries and keys."""
+        return self.manifold.slots.by(self.forms.score)
 
     def forward(
         self, x: Tensor, angles: Angles | None, mask: Mask = None, cache: Any = None, engine: Engine | None = None
@@ -128,17 +160,29 @@ class Attention(CausalHeads):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_idx)
         out = attend(q, k, v, mask, self.scale) if engine is None else self.by(engine, q, k, v, mask)
-        return self.o_proj(slot_centre(out, self.manifold).flatten(-2))
+        return self.o_proj((out if self.forms.average == "mean" else slot_centre(out, self.manifold)).flatten(-2))
 
     def _points(self, x: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, T, H, head_dim)."""
         layers, scale = (self.q_proj, self.k_proj, self.v_proj), self.temperature()
-        if fused(x, self.manifold):
+        if fused(x, self.manifold) and self.q_norm is None and self._by_own:
             c: Any = self.manifold.c
             return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, c)
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)) for layer in layers)
-        q = slot_heads(q, self.manifold, angles, scale=scale, query=True)
-        return q, slot_heads(k, self.manifold, angles), slot_heads(v, self.manifold)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q = self._turned(q, angles, scale, query=True)
+        return q, self._turned(k, angles), slot_heads(v, self.manifold)
+
+    @property
+    def _by_own(self) -> bool:
+        return type(self.slots) is type(self.manifold.slots)
+
+    def _turned(self, u: Tensor, angles: Angles | None, scale: Tensor | None = None, query: bool = False) -> Tensor:
+        """`slot_heads`, compared as the score says."""
+        if self._by_own:
+            return slot_heads(u, self.manifold, angles, scale=scale, query=query)
+        return self.slots.heads(rotate(u, angles), scale, query)
 
 
 def document_mask(positions: Tensor) -> Mask:

@@ -46,13 +46,17 @@ class MultiHeadAttention(nn.Module):
         self.dim, self.heads, self.manifold = dim, heads, settle(self, manifold)
         if dim % heads:
             raise ValueError(f"{dim} dimensions do not divide into {heads} heads: choose a divisor of {dim}")
+        if not manifold.slots.keeps_space:  # points of all layers here have free coordinates
+            raise NotImplementedError(
+                f"attention of the classics on {type(manifold).__name__}: use Lorentz or Euclidean"
+            )
         if dim // heads <= manifold.slots.times:
             raise ValueError(f"{dim} dimensions in {heads} heads leave none beside the time: use fewer heads")
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * dim))
         self.in_proj_time = nn.Parameter(torch.empty(3 * dim, 1)) if manifold.ambient_extra else None
         self.out_proj = _Output(dim, heads, manifold)
-        self.temperature = Temperature(manifold, start=2.0)  # <q, k>/√n: the scale of flat space
+        self.temperature = Temperature(None if manifold.flat else 2.0)  # <q, k>/√n: the scale of flat space
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

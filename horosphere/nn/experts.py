@@ -119,6 +119,7 @@ class Experts(nn.Module):
     """SwiGLU experts on slots, each at its own curvature: x enters as √(c/c_e)·x, y comes back as √(c_e/c)·y.
 
     spread: curvatures are learned, and start at c·spread, geometrically spaced. None: all are fixed at c (MiCE-Const).
+    In flat space, and on the sphere, whose points are directions, there is none to learn.
 
     >>> from horosphere.geometry import Lorentz
     >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz(), spread=(0.1, 10.0))
@@ -134,7 +135,7 @@ class Experts(nn.Module):
         self, experts: int, dim: int, inner: int, manifold: Manifold, spread: tuple[float, float] | None = None
     ):
         super().__init__()
-        self.manifold, self.spread = manifold, None if manifold.flat else spread
+        self.manifold, self.spread = manifold, spread if manifold.slots.times else None
         self.gate_up_proj = nn.Parameter(torch.empty(experts, 2 * inner, dim))
         self.down_proj = nn.Parameter(torch.empty(experts, dim, inner))
         if self.spread is not None:
@@ -243,7 +244,7 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Shared and routed experts joined in one centroid s·N(Σ y_shared + Σ g_i y_i); their sum in flat space.
 
-    (B, T, dim) -> (B, T, dim), balance loss.   s = `room`. Each token goes to `active` of the `routed` experts and to
+    (B, T, dim) -> (B, T, dim), balance loss.   s = `room`; 1 on the sphere. Each token goes to `active` of the `routed` experts and to
     all of the `shared` ones.
 
     >>> from horosphere.geometry import Lorentz
@@ -266,7 +267,7 @@ class MixtureOfExperts(nn.Module):
     ):
         super().__init__()
         self.manifold = manifold
-        self.scale = room(dim)
+        self.scale = room(dim) if manifold.slots.times else 1.0
         self.gate = Router(dim, routed, active, manifold, **router_options)
         self.experts = Experts(routed, dim, inner, manifold, spread)
         self.shared_experts = Experts(shared, dim, inner, manifold, spread) if shared else None
@@ -287,7 +288,7 @@ class MixtureOfExperts(nn.Module):
             shared = shared if shared_factor is None else shared / shared_factor.view(-1, 1, 1)
             weighted += [(y, 1.0) for y in shared.unbind(0)]
         y = self.manifold.slots.join(weighted)
-        return (y if self.manifold.flat else self.scale * y).to(x.dtype).view_as(x), balance
+        return (y if self.scale == 1 else self.scale * y).to(x.dtype).view_as(x), balance
 
 
 def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
 class SwiGLU(nn.Module):
     """W_d (silu(W_g x) · W_u x) on slots.   (..., dim) -> (..., dim)
 
-    On the hyperboloid W_d reads the time of the gated product as well.
+    On the hyperboloid W_d reads the time of the gated product as well, on the sphere its direction.
+    lengths: of the rows of W_g and W_u, learned (`SlotLinear`).
 
     >>> import torch
     >>> from horosphere.geometry import Euclidean, Lorentz
@@ -25,11 +26,11 @@ class SwiGLU(nn.Module):
     torch.Size([5, 8])
     """
 
-    def __init__(self, dim: int, inner: int, manifold: Manifold):
+    def __init__(self, dim: int, inner: int, manifold: Manifold, lengths: bool = False):
         super().__init__()
         self.manifold = manifold
-        self.gate_proj = SlotLinear(dim, inner, manifold)
-        self.up_proj = SlotLinear(dim, inner, manifold)
+        self.gate_proj = SlotLinear(dim, inner, manifold, lengths=lengths)
+        self.up_proj = SlotLinear(dim, inner, manifold, lengths=lengths)
         self.down_proj = SlotLinear(inner, dim, manifold)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -64,9 +64,14 @@ class TokenHead(SlotLinear):
     """
 
     def __init__(
-        self, dim: int, vocabulary: int, manifold: Manifold, form: Literal["ambient", "hyperplane"] = "ambient"
+        self,
+        dim: int,
+        vocabulary: int,
+        manifold: Manifold,
+        form: Literal["ambient", "hyperplane"] = "ambient",
+        lengths: bool = False,
     ):
-        super().__init__(dim, vocabulary, manifold)
+        super().__init__(dim, vocabulary, manifold, lengths=lengths)
         self.manifold, self.form = manifold, form
 
     def forward(self, x: Tensor, labels: Tensor | None = None, items: Tensor | int | None = None) -> Tensor:

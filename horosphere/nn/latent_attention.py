@@ -41,7 +41,8 @@ class LatentAttention(CausalHeads):
 
     The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a
     token, in flat space latent + rope. A decoding step compares with z itself ("absorbed"): W_kb moves to the query,
-    W_vb to the result. Where W_kb and W_vb are not all that their layer computes, keys and values are made anew.
+    W_vb to the result. Where W_kb and W_vb are not all that their layer computes, and on the sphere, where keys are brought
+    to one length, keys and values are made anew.
 
     >>> from horosphere.geometry import Lorentz
     >>> from horosphere.nn import rotary_angles
@@ -67,7 +68,7 @@ class LatentAttention(CausalHeads):
         self.kv_a_layernorm = SlotNorm(sizes.kv_latent, manifold)
         self.kv_b_proj = SlotLinear(sizes.kv_latent, heads * (sizes.nope + sizes.value), manifold)
         self.o_proj = SlotLinear(heads * sizes.value, dim, manifold, points=heads)
-        self.temperature = Temperature(manifold)
+        self.temperature = Temperature(manifold.slots.temperature)
 
     @property
     def cache_width(self) -> int:
@@ -89,7 +90,8 @@ class LatentAttention(CausalHeads):
         k, v = self._keys_values(latent, key)
         if cache is not None:
             past = self._remember(latent, key, k, v, cache)
-            if q.shape[2] == 1 and engine is None and plain(self.kv_b_proj, x):
+            absorbs = plain(self.kv_b_proj, x) and self.manifold.slots.keeps_space
+            if q.shape[2] == 1 and engine is None and absorbs:
                 return self.o_proj(slot_centre(self._absorbed(q, past, mask), self.manifold).flatten(-2))
             if past.shape[1] != q.shape[2]:  # a prompt: expanding costs less than comparing in the wide latent
                 latent, key, _ = past.tensor_split((self.latent, self.latent + self.rope), -1)

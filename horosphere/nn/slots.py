@@ -2,6 +2,7 @@
 
 `SlotNorm` writes the time beside the normalised space part. `SlotLinear` reads both with one plain matrix.
 `SlotResidual` joins the result to the stream. On Euclidean() they are RMSNorm, Linear and addition.
+On Sphere() there is no time: what they give is brought back to one length.
 """
 
 import math
@@ -20,6 +21,10 @@ if torch.cuda.is_available() and find_spec("triton"):  # torch brings it along o
     from horosphere.nn import kernels
 else:
     kernels = None  # type: ignore[assignment]
+
+
+Residual = Literal["centroid", "additive", "interpolate"]
+STEP = 0.05  # share of the way to a layer's output that an interpolating stream goes at first (nGPT: Loshchilov+ 2024)
 
 
 def room(dim: int) -> float:
@@ -51,6 +56,8 @@ class SlotLinear(nn.Linear):
 
     points: how many lie side by side in the input, such as the heads of attention.
     Columns of times start at zero. Time is nearly the same for every token, and a random column would align them all.
+    lengths: whether each row has a learned length, from 1, beside its direction. For rows that are kept at length 1 by
+    `unit_rows` after each step of an optimizer.
 
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> SlotLinear(4, 2, Lorentz()).weight[:, 0].tolist()  # the column of the time
@@ -60,17 +67,21 @@ class SlotLinear(nn.Linear):
     True
     """
 
-    def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1):
+    def __init__(self, in_features: int, out_features: int, manifold: Manifold, points: int = 1, lengths: bool = False):
         self.points, self.times = points, manifold.slots.times
         super().__init__(in_features, out_features, bias=False)
+        self.lengths = nn.Parameter(torch.ones(out_features)) if lengths else None
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
         self.still_time()
+        if getattr(self, "lengths", None) is not None:  # nn.Linear calls this before they are there
+            nn.init.ones_(self.lengths)  # type: ignore[arg-type]
 
     def forward(self, u: Tensor) -> Tensor:
         require_width(u, self.in_features, self)
-        return super().forward(u)
+        out = super().forward(u)
+        return out if self.lengths is None else out * self.lengths.to(out.dtype)
 
     @torch.no_grad()
     def still_time(self) -> None:
@@ -96,9 +107,22 @@ def plain(layer: nn.Module, x: Tensor) -> bool:
     >>> plain(layer, torch.ones(4)), plain(nn.Sequential(layer), torch.ones(4))
     (True, False)
     """
-    if type(layer) is not SlotLinear:
+    if type(layer) is not SlotLinear or layer.lengths is not None:
         return False
     return type(layer.weight) in (nn.Parameter, Tensor) and layer.weight.device == x.device
+
+
+@torch.no_grad()
+def unit_rows(weight: Tensor) -> None:
+    """Bring the rows of a matrix to length 1: each is a direction.
+
+    >>> weight = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    >>> unit_rows(weight)
+    >>> weight
+    tensor([[0.6000, 0.8000],
+            [0.0000, 1.0000]])
+    """
+    weight /= torch.linalg.vector_norm(weight, dim=-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
 
 
 def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
@@ -144,37 +168,46 @@ class SlotNorm(nn.RMSNorm):
         return (self._norm(u), u) if fork else self._norm(u)
 
     def _norm(self, u: Tensor) -> Tensor:
-        if self.manifold.flat:
-            return F.rms_norm(u, self.normalized_shape, self.weight.to(u.dtype), self.eps)
-        slots = self.manifold.slots
-        x = slots.space(u if u.dtype == torch.float64 else u.float())
-        mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - slots.times)
-        return slots.reading(x * (mean + self.eps).rsqrt() * self.weight.to(x.dtype)).to(u.dtype)
+        return self.manifold.slots.normed(u, self.weight, self.eps)
 
 
 class SlotResidual(nn.Module):
     """The stream x joined by a layer's output y; x + y in flat space.   (..., n), (..., n) -> (..., n)
 
     "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone would shrink the stream to length about 1, and each
-    layer would overwrite it. "additive": space parts add up, an identity path as in flat space.
+    layer would overwrite it. On the sphere, where every point has one length, there is no s.
+    "additive": space parts add up, an identity path as in flat space.
+    "interpolate": a learned share of the way from x to y, `STEP` at first, along their geodesic (`Slots.towards`). In
+    flat space and on the sphere each slot has a share of its own.
 
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> x, y = torch.tensor([0.0, 3.0, 4.0]), torch.tensor([0.0, 1.0, -1.0])
     >>> SlotResidual(3, Euclidean())(x, y)
     tensor([0., 4., 3.])
+    >>> SlotResidual(3, Euclidean(), "interpolate")(x, y).detach()
+    tensor([0.0000, 2.9000, 3.7500])
     >>> SlotResidual(3, Lorentz())(x, y).shape
     torch.Size([3])
     """
 
-    def __init__(self, dim: int, manifold: Manifold, form: Literal["centroid", "additive"] = "centroid"):
+    def __init__(self, dim: int, manifold: Manifold, form: Residual = "centroid"):
         super().__init__()
         self.manifold, self.dim = manifold, dim
-        self.scale = room(dim)
-        self.weight = nn.Parameter(torch.ones(1)) if form == "centroid" and not manifold.flat else None
+        self.form: Residual = "additive" if manifold.flat and form == "centroid" else form
+        times = manifold.slots.times
+        self.scale = room(dim) if times and form == "centroid" else 1.0
+        one = times or self.form == "centroid"
+        self.weight = None if self.form == "additive" else nn.Parameter(torch.empty(1 if one else dim))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
-            nn.init.ones_(self.weight)
+            nn.init.constant_(self.weight, self.start)
+
+    @property
+    def start(self) -> float:
+        """What `weight` begins with."""
+        return STEP if self.form == "interpolate" else 1.0
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         require_width(x, self.dim, self)
@@ -184,6 +217,8 @@ class SlotResidual(nn.Module):
         if fused(x, self.manifold):
             c: Any = self.manifold.c
             return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, c)
+        if self.form == "interpolate":
+            return self.manifold.slots.towards(x, y, self.weight)
         return (self.scale * self.manifold.slots.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
 
 

@@ -14,15 +14,28 @@ from transformers import (
     DeepseekV3ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     StaticCache,
 )
 
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz
 from horosphere.models.helm import HELM, TWINS, HelmConfig, HelmForCausalLM, helm_config
-from horosphere.nn import Attention, LatentAttention, Router, SwiGLU, TokenHead, document_mask, experts
-from horosphere.nn.slots import SlotResidual
-from tests.models import helm_reference
+from horosphere.nn import (
+    Attention,
+    Embedding,
+    LatentAttention,
+    Router,
+    SlotLinear,
+    SlotResidual,
+    SwiGLU,
+    TokenHead,
+    document_mask,
+    experts,
+)
+from horosphere.nn.attention import AttentionForms
+from tests.models import dense_reference, helm_reference
 
 SIZES = {
     "vocab_size": 97,
@@ -53,6 +66,26 @@ FORMS = {
     "mice, learned positions": {**MICE, "position": "learned", "n_shared_experts": 0, "num_experts_per_tok": 3},
     "dense, hyperplanes": {**DENSE, "head": "hyperplane", "tie_word_embeddings": True, "curvature": 0.5},
     "latent, no query latent": {**LATENT, "q_lora_rank": None, "position": "learned"},
+    "dense, unit rows": {**DENSE, "qk_norm": True, "unit_weights": True, "residual": "interpolate", "curvature": 0.5},
+    "dense twin, by distance": {**DENSE, "geometry": "euclidean", "score": "distance", "residual": "interpolate"},
+    "sphere": {**DENSE, "geometry": "sphere", "residual": "interpolate", "unit_weights": True},
+    "sphere, mice": {**MICE, "geometry": "sphere"},
+}
+# what is told apart, one by one
+ABLATIONS = {
+    "qwen3": {"geometry": "euclidean", "qk_norm": True},
+    "flat distance, normed": {"geometry": "euclidean", "score": "distance", "qk_norm": True},
+    "flat, unit rows": {"geometry": "euclidean", "unit_weights": True, "residual": "interpolate"},
+    "dot products": {"score": "dot", "curvature": 0.5},
+    "averages": {"average": "mean", "residual": "additive"},
+    "normed": {"qk_norm": True, "curvature": 2.0},
+    "interpolating": {"residual": "interpolate"},
+    "unit rows": {"unit_weights": True, "qk_norm": True},
+    "all flat but the time": {"score": "dot", "average": "mean", "residual": "additive"},
+    "sphere, centroids": {"geometry": "sphere"},
+    "sphere, averages": {"geometry": "sphere", "average": "mean", "residual": "additive"},
+    "sphere, interpolating": {"geometry": "sphere", "residual": "interpolate", "qk_norm": True},
+    "sphere, unit rows": {"geometry": "sphere", "residual": "interpolate", "unit_weights": True},
 }
 
 
@@ -87,6 +120,15 @@ def assert_same_outputs(ours: HelmForCausalLM, theirs: torch.nn.Module) -> None:
 def test_the_dense_twin_is_llama(tied):
     ours = model(shake=0.1, **DENSE, geometry="euclidean", tie_word_embeddings=tied)
     theirs = LlamaForCausalLM(LlamaConfig(**DENSE, rms_norm_eps=1e-6, tie_word_embeddings=tied)).eval()
+    theirs.load_state_dict(ours.state_dict())
+    assert_same_outputs(ours, theirs)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_dense_twin_with_normed_queries_and_keys_is_qwen3(tied):
+    ours = model(shake=0.1, **DENSE, geometry="euclidean", qk_norm=True, tie_word_embeddings=tied)
+    sizes = {**DENSE, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+    theirs = Qwen3ForCausalLM(Qwen3Config(**sizes, tie_word_embeddings=tied)).eval()
     theirs.load_state_dict(ours.state_dict())
     assert_same_outputs(ours, theirs)
 
@@ -136,6 +178,19 @@ def test_fast_forms_equal_the_textbook(form):
     assert_close(m(tokens()).logits, helm_reference.logits(m, tokens()), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("form", ABLATIONS)
+def test_every_form_of_a_dense_model_equals_its_own_textbook(form):
+    m = model(shake=0.1, **DENSE, **ABLATIONS[form]).double()
+    assert_close(m(tokens()).logits, dense_reference.logits(m, tokens()), atol=1e-10, rtol=1e-10)
+
+
+def test_forms_differ():
+    """No setting that changes nothing."""
+    found = [model(shake=0.1, **DENSE, **changes)(tokens()).logits for changes in ABLATIONS.values()]
+    for i, one in enumerate(found):
+        assert all((one - other).abs().max() > 1e-4 for other in found[:i])
+
+
 def test_gradients_equal_the_textbook():
     m = model(shake=0.1, **MICE).double()
     m(tokens()).logits.square().sum().backward()
@@ -177,10 +232,21 @@ def test_a_setting_reaches_every_layer_that_it_concerns(form):
     parts = list(m.modules())
     norms = [norm for block in m.model.layers for norm in (block.input_layernorm, block.post_attention_layernorm)]
     assert {norm.eps for norm in (*norms, m.model.norm)} == {1e-3}
-    weighted = config.residual == "centroid" and config.geometry == "lorentz"
-    assert {part.weight is not None for part in parts if isinstance(part, SlotResidual)} == {weighted}
-    spaces = [part.manifold for part in parts if hasattr(part, "manifold")]
-    assert {type(space).__name__.lower() for space in spaces} == {config.geometry}
+    forms = {"additive"} if (config.residual, config.geometry) == ("centroid", "euclidean") else {config.residual}
+    assert {part.form for part in parts if isinstance(part, SlotResidual)} == forms
+    tables = {"sphere": "euclidean"}.get(config.geometry, config.geometry)
+    for kind, name in ((Embedding, tables), (object, config.geometry)):
+        rest = [
+            part for part in parts if isinstance(part, kind) and (kind is Embedding or not isinstance(part, Embedding))
+        ]
+        spaces = [part.manifold for part in rest if hasattr(part, "manifold")]
+        assert {type(space).__name__.lower() for space in spaces} == {name}
+    lengths = {part.lengths is not None for part in parts if isinstance(part, SlotLinear)}
+    assert lengths == ({True, False} if config.unit_weights else {False})
+    if config.attention == "full":
+        assert {part.forms for part in parts if isinstance(part, Attention)} == {
+            AttentionForms(config.score, config.average, config.qk_norm, config.unit_weights, 1e-3)
+        }
     assert {float(space.c) for space in spaces if not space.flat} <= {config.curvature}
     assert [block.self_attn.layer_idx for block in m.model.layers] == list(range(len(m.model.layers)))
     attention = LatentAttention if config.attention == "latent" else Attention
@@ -217,7 +283,7 @@ def test_a_fresh_model_reads_no_time(form):
     for weight in matrices:
         columns = (weight != 0).flatten(0, -2)
         assert torch.equal(columns.any(0), columns.all(0))  # a column is zero as a whole or nowhere
-        assert columns.any(0).all() == (m.config.geometry == "euclidean")
+        assert columns.any(0).all() == (m.config.geometry != "lorentz")
 
 
 @pytest.mark.parametrize("form", ["mice", "mice twin", "mice constant"])
