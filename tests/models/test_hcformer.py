@@ -1,5 +1,6 @@
 """HCFormer: its published sizes, every ablation, any input, and what carries it elsewhere (export, ONNX, compile)."""
 
+import math
 import os
 
 import pytest
@@ -177,6 +178,7 @@ def test_a_setting_reaches_every_block_of_its_stage(shifted):
     own |= {"patch_centres": (4, 9), "window_centres": (9, 4)}
     common = {"head_width": 6, "image_size": 40, "stem_kernel": 7, "stem_stride": 2, "in_channels": 1}
     common |= {"curvature": 0.7, "patch_geometry": "lorentz", "assignment": "hard", "layer_scale": 0.3}
+    common |= {"patch_scale": 7.0, "window_scale": 9.0}
     config = HCFormerConfig(**own, **common, hierarchy="shifted" if shifted else "levels")
     model = HCFormer(config)
     for stage, (down, blocks) in enumerate(zip(model.downs, model.stages, strict=True)):
@@ -193,9 +195,41 @@ def test_a_setting_reaches_every_block_of_its_stage(shifted):
             for manifold in (mixer.patch_manifold, mixer.window_manifold):
                 assert not manifold.flat
                 assert manifold.c == 0.7
+            assert mixer.patch_scale == 7
+            assert mixer.window_scale is None if shifted else mixer.window_scale == 9
             assert block.mlp[0].out_features == of["dims"] * of["mlp_ratios"]
             for scale in (block.mixer_scale, block.mlp_scale):
                 assert torch.equal(scale, torch.full((of["dims"],), 0.3))
+
+
+def test_blocks_begin_as_in_the_paper_unless_told_otherwise():
+    """α = 1 on both levels, LayerScale 1e-5, soft."""
+    for config in HCFORMER.values():
+        assert (config.patch_scale, config.window_scale, config.layer_scale, config.assignment) == (1, 1, 1e-5, "soft")
+
+
+def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
+    model, x = tiny(shake=0.5, blocks=(1, 2, 1, 1)), images(40, 56)
+    read, maps = model.readings(x), model.cluster_maps(x)
+    expected = {}
+    for stage, (blocks, assigned) in enumerate(zip(model.stages, maps, strict=True), 1):
+        of = {"patch_scale": [], "window_scale": [], "mixer_scale": [], "mlp_scale": []}
+        of |= {"patch_centres": [], "window_centres": []}
+        for block, assignments in zip(blocks, assigned, strict=True):
+            of["mixer_scale"] += [abs(float(scale)) for scale in block.mixer_scale]
+            of["mlp_scale"] += [abs(float(scale)) for scale in block.mlp_scale]
+            for level, shares in vars(assignments).items():
+                if shares is not None:
+                    of[f"{level}_scale"].append(float(getattr(block.mixer, f"{level}_scale")))
+                    of[f"{level}_centres"] += [spread_over(place) for place in shares.movedim(2, -1).flatten(0, -2)]
+        expected |= {f"{name}_{stage}": sum(values) / len(values) for name, values in of.items() if values}
+    assert read == pytest.approx(expected, rel=1e-4)
+    assert "window_scale_2" in read
+    assert "window_centres_3" not in read  # a global mean, nothing is clustered
+
+
+def spread_over(shares: Tensor) -> float:
+    return math.exp(-sum(share * math.log(share) for share in shares.tolist() if share > 0))
 
 
 def test_position_biases_follow_the_picture_to_another_size():
