@@ -33,9 +33,11 @@ VARIANTS = {
     "one centre": ("patch_centres=1,1,1,1", "window_centres=1,1,1,0"),  # means of windows and of the map: no clusters
     "open": OPEN,  # blocks are added from the beginning
     "sharp": SHARP,
+    "open, wide": (*OPEN, "init=wide"),
     "open, sharp": (*OPEN, *SHARP),
     "open, very sharp": (*OPEN, "patch_scale=30", "window_scale=60"),
-    "wide open, sharp": ("layer_scale=1", *SHARP),
+    "open, sharp, wide": (*OPEN, *SHARP, "init=wide"),
+    "whole, sharp": ("layer_scale=1", *SHARP),
     "open, quick": (*OPEN, "scale_lr=100"),  # α goes where it will
     "open, sharp, quick": (*OPEN, *SHARP, "scale_lr=30"),
     "open, hard": (*OPEN, "assignment=hard"),

@@ -27,7 +27,7 @@ UNTRACEABLE = "it reads the sizes of its inputs, which cannot be followed there;
 class HCFormerConfig:
     """Sizes, one number a stage where there are four. The last seven are the ablations of the paper.
 
-    Where blocks begin is the paper's: hardly any of a block is added, and α·cos tells hardly any centres apart.
+    By itself a block begins as in the paper: hardly any of it is added, and α·cos hardly tells centres apart.
 
     >>> HCFormerConfig(window_geometry="euclidean").strides
     (4, 8, 16, 32)
@@ -51,6 +51,7 @@ class HCFormerConfig:
     layer_scale: Amount = 1e-5  # share of a block that is added, in the beginning
     patch_scale: Positive = 1.0  # α in the beginning: how sharply patches tell centres apart
     window_scale: Positive = 1.0  # the same of windows
+    init: Literal["narrow", "wide"] = "narrow"  # of matrices: std 0.02; wide: torch's std of 1/√(3·inputs)
 
     window_centres: tuple[Extent, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
     patch_geometry: Literal["euclidean", "lorentz"] = "euclidean"
@@ -168,10 +169,10 @@ class Block(nn.Module):
             assignment=config.assignment,
             shift=shifted and config.windows[stage] > 1 and index % 2 == 1,
         )
-        self.mixer_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+        self.mixer_scale = nn.Parameter(torch.full((dim,), float(config.layer_scale)))
         self.mlp_norm = ImageNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
-        self.mlp_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+        self.mlp_scale = nn.Parameter(torch.full((dim,), float(config.layer_scale)))
 
     def forward(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
         """drop: the rate of dropping either branch. As a number it would be compiled in, and every block on its own."""
@@ -240,10 +241,10 @@ class HCFormer(nn.Module):
         self.head = self._head()
         self.apply(self._start)
 
-    @staticmethod
-    def _start(module: nn.Module) -> None:
+    def _start(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
-            nn.init.trunc_normal_(module.weight, std=0.02)
+            std = 0.02 if self.config.init == "narrow" else (3 * module.in_features) ** -0.5
+            nn.init.trunc_normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
 
     def _head(self) -> nn.Module:

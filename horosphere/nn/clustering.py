@@ -293,11 +293,11 @@ class ClusterMixer(nn.Module):
         inner = heads * sizes.head_width
         mixed = 2 * inner if sizes.window_centres else inner
         self.project = nn.Linear(dim, 2 * inner)  # features and values: two projections, one product
-        self.patch_scale = nn.Parameter(torch.full((1,), patch_scale))
+        self.patch_scale = nn.Parameter(torch.full((1,), float(patch_scale)))
         self.patch_bias = nn.Parameter(torch.zeros(heads, sizes.patch_centres, size, size)) if position_bias else None
         self.window_scale = self.window_bias = None
         if sizes.window_centres > 1:
-            self.window_scale = nn.Parameter(torch.full((1,), window_scale))
+            self.window_scale = nn.Parameter(torch.full((1,), float(window_scale)))
             if position_bias:
                 self.window_bias = nn.Parameter(torch.zeros(heads, sizes.window_centres, windows, windows))
         self.norm = ImageNorm(mixed)

@@ -76,7 +76,7 @@ def with_rate(
 
 
 def named(model: nn.Module, method: str) -> set[int]:
-    """Ids of the parameters that modules name themselves, by the names they have within them.
+    """Ids of the parameters that modules name in `method()`, by the names they have within them.
 
     >>> from horosphere.nn.clustering import ClusterMixer, ClusterSizes
     >>> mixer = ClusterMixer(6, ClusterSizes(2, 4, map_size=8, windows=2, patch_centres=4, window_centres=1))

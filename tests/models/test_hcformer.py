@@ -203,9 +203,15 @@ def test_a_setting_reaches_every_block_of_its_stage(shifted):
 
 
 def test_blocks_begin_as_in_the_paper_unless_told_otherwise():
-    """α = 1 on both levels, LayerScale 1e-5, soft."""
+    """α = 1 on both levels, LayerScale 1e-5, soft, matrices of std 0.02."""
     for config in HCFORMER.values():
-        assert (config.patch_scale, config.window_scale, config.layer_scale, config.assignment) == (1, 1, 1e-5, "soft")
+        assert (config.patch_scale, config.window_scale, config.layer_scale) == (1, 1, 1e-5)
+        assert (config.assignment, config.init) == ("soft", "narrow")
+
+
+def test_whole_numbers_are_scales_too():
+    model = tiny(layer_scale=1, patch_scale=10, window_scale=20)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
 def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
@@ -216,8 +222,8 @@ def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
         of = {"patch_scale": [], "window_scale": [], "mixer_scale": [], "mlp_scale": []}
         of |= {"patch_centres": [], "window_centres": []}
         for block, assignments in zip(blocks, assigned, strict=True):
-            of["mixer_scale"] += [abs(float(scale)) for scale in block.mixer_scale]
-            of["mlp_scale"] += [abs(float(scale)) for scale in block.mlp_scale]
+            of["mixer_scale"] += [abs(scale) for scale in block.mixer_scale.tolist()]
+            of["mlp_scale"] += [abs(scale) for scale in block.mlp_scale.tolist()]
             for level, shares in vars(assignments).items():
                 if shares is not None:
                     of[f"{level}_scale"].append(float(getattr(block.mixer, f"{level}_scale")))
@@ -243,12 +249,14 @@ def test_position_biases_follow_the_picture_to_another_size():
     assert (chosen[..., 17:] < 0.9).all()
 
 
-def test_every_matrix_starts_as_a_narrow_normal():
-    """trunc_normal of std 0.02 and no bias, as vision transformers have it; a new classifier too."""
-    model = HCFormer(hcformer_config("hcformer-nano-32"))
+@pytest.mark.parametrize("init", ["narrow", "wide"])
+def test_every_matrix_starts_as_a_normal_of_the_width_asked_for(init):
+    """std 0.02 as vision transformers have it, or torch's own 1/√(3·inputs), and no bias; a new classifier too."""
+    model = HCFormer(hcformer_config("hcformer-nano-32", init=init))
     model.reset_classifier(7)
     for module in (m for m in model.modules() if isinstance(m, nn.Linear)):
-        assert module.weight.std().item() == pytest.approx(0.02, rel=0.1)
+        std = 0.02 if init == "narrow" else nn.Linear(module.in_features, 1000).weight.std().item()
+        assert module.weight.std().item() == pytest.approx(std, rel=0.1)
         assert not module.bias.any()
     assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
 
