@@ -4,7 +4,8 @@
     python benchmarks/clusters.py levels --data cifar100-subset.npz --device cuda --jobs 12 layer_scale=0.1
 
 `settings` trains variants of hcformer-nano-32 with one seed, ResNet-18 and Swin-T beside them. `levels` trains each
-geometry of the two levels with the settings given behind it, and ResNet-18 without them, with three seeds. The table
+geometry of the two levels with the settings given behind it, and ResNet-18 without them, with three seeds. One α is
+not as sharp in one geometry as in the other: `--of "E + E" window_scale=10` sets it for one of them alone. The table
 shows, stage by stage, α and how many centres a place spreads over (of the pictures held out), and the mean magnitude of
 LayerScale of mixers and MLPs. Runs go to runs/clusters/. Those that are done are not done again, so the same command
 goes on after it was stopped. `--minutes` ends it with the table of what is there.
@@ -62,10 +63,14 @@ def trainings(args: argparse.Namespace) -> dict[str, list[str]]:
     own = {*settings_of(HCFormerConfig), "scale_lr"}
     common = [word for word in args.settings if word.partition("=")[0] not in own]
     if args.what == "levels":
-        curved = {name: [*args.settings, *changes] for name, changes in LEVELS.items()}
+        curved = {name: [*args.settings, *changes, *own_of(name, args)] for name, changes in LEVELS.items()}
         return {**curved, "ResNet-18": [*BESIDE["ResNet-18"], *common]}
     variants = {name: [*words, *args.settings] for name, words in VARIANTS.items()}
     return {**variants, **{name: [*words, *common] for name, words in BESIDE.items()}}
+
+
+def own_of(name: str, args: argparse.Namespace) -> list[str]:
+    return [word for entrant, word in args.of if entrant == name]
 
 
 def folder(name: str, seed: int, args: argparse.Namespace) -> Path:
@@ -109,6 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=STEPS)
     parser.add_argument("settings", metavar="key=value", nargs="*", help="of all trainings")
+    own = "of one geometry: E + E, H + H or H + E; may be given again"
+    parser.add_argument("--of", nargs=2, metavar=("NAME", "key=value"), action="append", default=[], help=own)
     parser.add_argument("--data", required=True, help="a .npz of pictures (docs/vision.md)")
     parser.add_argument("--seeds", type=int, help="1 for settings, 3 for levels")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at once")

@@ -226,7 +226,7 @@ def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
             of["mlp_scale"] += [abs(scale) for scale in block.mlp_scale.tolist()]
             for level, shares in vars(assignments).items():
                 if shares is not None:
-                    of[f"{level}_scale"].append(float(getattr(block.mixer, f"{level}_scale")))
+                    of[f"{level}_scale"].append(getattr(block.mixer, f"{level}_scale").item())
                     of[f"{level}_centres"] += [spread_over(place) for place in shares.movedim(2, -1).flatten(0, -2)]
         expected |= {f"{name}_{stage}": sum(values) / len(values) for name, values in of.items() if values}
     assert read == pytest.approx(expected, rel=1e-4)
