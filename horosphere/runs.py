@@ -116,6 +116,11 @@ class Run:
         scores = [{name.removeprefix("eval_"): value for name, value in line.items()} for line in marked]
         return [line for line in scores if not any(isinstance(value, str) for value in line.values())]
 
+    def readings(self) -> list[dict[str, float]]:
+        """{"step": …, "patch_scale_1": …} of each evaluation: what the model says of itself."""
+        marked = [line for line in self.lines() if any(name.startswith("read_") for name in line)]
+        return [{name.removeprefix("read_"): value for name, value in line.items()} for line in marked]
+
     def baselines(self) -> dict[str, dict[str, float]]:
         """{method: {metric: score}} of what was judged beside the model, without a training."""
         marked = [line for line in self.lines() if "baseline" in line]

@@ -1,4 +1,4 @@
-"""`horosphere measure`: instruments on graphs, embeddings and language models."""
+"""`horosphere measure`: instruments on graphs, embeddings, language models and networks that cluster."""
 
 import argparse
 from pathlib import Path
@@ -12,12 +12,14 @@ NODES = 1000  # that are sampled of large data
 
 
 def add(commands: Any) -> None:
-    summary = "how tree-like is a graph, how good an embedding of it; where a language model keeps its tokens"
+    summary = (
+        "how tree-like a graph is, how good an embedding; how a language model keeps tokens; how HCFormer clusters"
+    )
     measure = command(commands, "measure", run, summary, "horosphere measure delta tree.tsv")
-    instruments = ("delta", "distortion", "reconstruction", "radius", "tokens")
+    instruments = ("delta", "distortion", "reconstruction", "radius", "tokens", "clusters")
     measure.add_argument("what", choices=instruments, help="the instrument")
     measure.add_argument("path", help="a graph file (delta), or the folder of a run")
-    measure.add_argument("--data", metavar="DATA", help="the graph or text in place of the run's own")
+    measure.add_argument("--data", metavar="DATA", help="the graph, text or pictures in place of the run's own")
     measure.add_argument("--twin", metavar="RUN", help="another run to show beside it, for tokens")
     measure.add_argument("--graph", action="store_true", help="an undirected graph: cycles are fine")
     measure.add_argument("--unique", action="store_true", help="drop repeated edges instead of refusing them")
@@ -30,7 +32,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     sampling, graphs = ("delta", "distortion", "reconstruction"), ("delta",)
-    owners = {"twin": ("tokens",), "out": ("tokens",), "data": ("tokens", "distortion", "reconstruction")}
+    owners = {"twin": ("tokens",), "out": ("tokens",), "data": ("tokens", "distortion", "reconstruction", "clusters")}
     owners |= {"nodes": sampling, "graph": graphs}
     owners |= dict.fromkeys(("unique", "unweighted"), (*graphs, "distortion", "reconstruction"))
     for option, instruments in owners.items():
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"--{option}: {args.what} has no such option; it is for {', '.join(instruments)}")
     if args.what == "tokens":
         return _tokens(args)
+    if args.what == "clusters":
+        return _clusters(args)
     if args.what == "delta" and not Path(args.path).is_dir():
         from horosphere.data import read_graph
         from horosphere.measure import delta
@@ -66,6 +70,23 @@ def _embedding(args: argparse.Namespace) -> list[list[str]]:
     if args.what == "distortion":
         return distortion(points, manifold, graph, **sample).rows()
     return reconstruction(points, manifold, relations, **sample).rows()
+
+
+def _clusters(args: argparse.Namespace) -> None:
+    from horosphere.measure.vision import by_stage
+    from horosphere.runs import Run
+    from horosphere.train.training import readings
+
+    read = readings(Run.open(args.path, "pictures"), args.data)
+    if not read:
+        raise UserError(f"{args.path}: its network clusters nothing; measure clusters takes runs of HCFormer")
+    stages = by_stage(read)
+    last = max(max(of) for of in stages.values())
+    rows = [
+        [what.replace("_", " "), *(f"{of[stage]:.4g}" if stage in of else "" for stage in range(1, last + 1))]
+        for what, of in stages.items()
+    ]
+    table(["mean of", *(f"stage {stage}" for stage in range(1, last + 1))], rows)
 
 
 def _tokens(args: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -16,7 +16,7 @@ from horosphere.errors import UserError
 from horosphere.geometry import Manifold
 from horosphere.models.hcformer import HCFormer
 from horosphere.models.himapper import Hierarchy, HiMapper
-from horosphere.nn.clustering import ClusterMixer
+from horosphere.nn.clustering import ClusterMixer, effective
 
 ANSWERS = 5  # that are told
 EVEN = 0.95  # of the centres: a head that spreads over more clusters nothing; untrained ones do over 0.91 to 0.99
@@ -65,8 +65,20 @@ def spread_of(shares: np.ndarray) -> np.ndarray:
     >>> spread_of(np.full((1, 4, 2, 2), 0.25))
     array([4.])
     """
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    return np.exp(-(shares * logs).sum(1)).mean((1, 2))
+    return effective(torch.from_numpy(shares), 1).mean((1, 2)).numpy()
+
+
+def by_stage(readings: Mapping[str, float]) -> dict[str, dict[int, float]]:
+    """Readings of an HCFormer by their name and the number of the stage.
+
+    >>> by_stage({"patch_scale_1": 2.0, "window_scale_1": 1.0, "patch_scale_2": 3.0})
+    {'patch_scale': {1: 2.0, 2: 3.0}, 'window_scale': {1: 1.0}}
+    """
+    stages: dict[str, dict[int, float]] = {}
+    for name, value in readings.items():
+        what, _, stage = name.rpartition("_")
+        stages.setdefault(what, {})[int(stage)] = value
+    return stages
 
 
 def cluster_levels(model: HCFormer, image: Tensor) -> list[ClusterMap]:

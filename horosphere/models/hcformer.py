@@ -6,7 +6,7 @@ shows what each patch was clustered with.
 """
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from horosphere.errors import UserError
-from horosphere.nn.clustering import Assignments, ClusterMixer, ClusterSizes, ImageNorm, side
-from horosphere.settings import Amount, Curvature, Decay, Extent, Few, Size, check
+from horosphere.nn.clustering import Assignments, ClusterMixer, ClusterSizes, ImageNorm, effective, side
+from horosphere.settings import Amount, Curvature, Decay, Extent, Few, Positive, Size, check
 
 # sizes of a picture decide how a map is cut into windows
 UNTRACEABLE = "it reads the sizes of its inputs, which cannot be followed there; use torch.export or torch.compile"
@@ -26,6 +26,8 @@ UNTRACEABLE = "it reads the sizes of its inputs, which cannot be followed there;
 @dataclass(frozen=True)
 class HCFormerConfig:
     """Sizes, one number a stage where there are four. The last seven are the ablations of the paper.
+
+    By itself a block begins as in the paper: hardly any of it is added, and α·cos hardly tells centres apart.
 
     >>> HCFormerConfig(window_geometry="euclidean").strides
     (4, 8, 16, 32)
@@ -46,7 +48,10 @@ class HCFormerConfig:
     in_channels: Size = 3
     num_classes: int = 1000  # 0: the mean feature instead of logits
     drop_path: Decay = 0.0  # of the last block; falls linearly to 0 at the first
-    layer_scale: Amount = 1e-5
+    layer_scale: Amount = 1e-5  # share of a block that is added, in the beginning
+    patch_scale: Positive = 1.0  # α in the beginning: how sharply patches tell centres apart
+    window_scale: Positive = 1.0  # the same of windows
+    init: Literal["narrow", "wide"] = "narrow"  # of matrices: std 0.02; wide: torch's std of 1/√(3·inputs)
 
     window_centres: tuple[Extent, ...] = (16, 16, 1, 0)  # 1: the mean of the map; 0: no window level
     patch_geometry: Literal["euclidean", "lorentz"] = "euclidean"
@@ -158,14 +163,16 @@ class Block(nn.Module):
             patch_geometry=config.patch_geometry,
             window_geometry=config.window_geometry,
             curvature=config.curvature,
+            patch_scale=config.patch_scale,
+            window_scale=config.window_scale,
             position_bias=config.position_bias,
             assignment=config.assignment,
             shift=shifted and config.windows[stage] > 1 and index % 2 == 1,
         )
-        self.mixer_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+        self.mixer_scale = nn.Parameter(torch.full((dim,), float(config.layer_scale)))
         self.mlp_norm = ImageNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
-        self.mlp_scale = nn.Parameter(torch.full((dim,), config.layer_scale))
+        self.mlp_scale = nn.Parameter(torch.full((dim,), float(config.layer_scale)))
 
     def forward(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
         """drop: the rate of dropping either branch. As a number it would be compiled in, and every block on its own."""
@@ -175,6 +182,14 @@ class Block(nn.Module):
         """The output and the mixer's assignments."""
         mixed, assignments = self.mixer.mix(self.mixer_norm(x))
         return self._add(x, mixed), assignments
+
+    def readings(self, assignments: Assignments) -> dict[str, Tensor]:
+        """What `HCFormer.readings` takes the means of."""
+        patch, window = self.mixer.patch_scale, self.mixer.window_scale
+        read = {"patch_centres": effective(assignments.patch, 2), "patch_scale": patch}
+        if assignments.window is not None and window is not None:
+            read |= {"window_centres": effective(assignments.window, 2), "window_scale": window}
+        return {**read, "mixer_scale": self.mixer_scale.abs(), "mlp_scale": self.mlp_scale.abs()}
 
     def _add(self, x: Tensor, mixed: Tensor, drop: Tensor | None = None) -> Tensor:
         x = x + drop_path(self.mixer_scale * mixed, drop)
@@ -226,10 +241,10 @@ class HCFormer(nn.Module):
         self.head = self._head()
         self.apply(self._start)
 
-    @staticmethod
-    def _start(module: nn.Module) -> None:
+    def _start(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
-            nn.init.trunc_normal_(module.weight, std=0.02)
+            std = 0.02 if self.config.init == "narrow" else (3 * module.in_features) ** -0.5
+            nn.init.trunc_normal_(module.weight, std=std)
             nn.init.zeros_(module.bias)
 
     def _head(self) -> nn.Module:
@@ -265,15 +280,38 @@ class HCFormer(nn.Module):
     @torch.no_grad()
     def cluster_maps(self, images: Tensor) -> list[list[Assignments]]:
         """Who was clustered with whom: [stage][block], heads within (`Assignments`)."""
+        maps: list[list[Assignments]] = [[] for _ in self.stages]
+        for stage, _, assignments in self._assigned(images):
+            maps[stage].append(assignments)
+        return maps
+
+    @torch.no_grad()
+    def readings(self, images: Tensor) -> dict[str, float]:
+        """What learning does to the clusters: means over the blocks of each stage, which are numbered from 1.
+
+        - patch_centres_1, window_centres_1: how many centres a place spreads over, mean over places, heads and images
+        - patch_scale_1, window_scale_1: α
+        - mixer_scale_1, mlp_scale_1: magnitude of LayerScale
+
+        >>> model = HCFormer(hcformer_config("hcformer-nano-32", patch_scale=30.0))
+        >>> readings = model.readings(torch.rand(2, 3, 32, 32))
+        >>> readings["patch_scale_4"], "window_scale_4" in readings  # the last stage has one window
+        (30.0, False)
+        """
+        seen: dict[str, list[Tensor]] = {}
+        for stage, block, assignments in self._assigned(images):
+            for name, values in block.readings(assignments).items():
+                seen.setdefault(f"{name}_{stage + 1}", []).append(values.float().mean())
+        return {name: float(torch.stack(blocks).mean()) for name, blocks in seen.items()}
+
+    def _assigned(self, images: Tensor) -> Iterator[tuple[int, Block, Assignments]]:
+        """Number of the stage, block, its assignments, from the first to the last."""
         x = self._channels_last(images)
-        maps: list[list[Assignments]] = []
-        for down, blocks in zip(self.downs, self.stages, strict=True):
+        for stage, (down, blocks) in enumerate(zip(self.downs, self.stages, strict=True)):
             x = down(x)
-            maps.append([])
             for block in blocks:  # type: ignore[attr-defined]
                 x, assignments = block.mix(x)
-                maps[-1].append(assignments)
-        return maps
+                yield stage, block, assignments
 
     def _drops(self, like: Tensor) -> list[Tensor | None]:
         """The rate of dropping each block, from 0 at the first to the configured one; None where nothing is dropped."""

@@ -72,6 +72,17 @@ def assign(logits: Tensor, hard: bool = False) -> Tensor:
     return nearest + (soft - soft.detach())
 
 
+def effective(shares: Tensor, dim: int = -2) -> Tensor:
+    """How many centres a point spreads over: exp of the entropy of its shares.   (..., M, N) -> (..., N)
+
+    M where all are alike, 1 where one centre has it all.
+
+    >>> effective(torch.tensor([[0.5, 1.0], [0.5, 0.0]]))
+    tensor([2., 1.])
+    """
+    return torch.special.entr(_wide(shares)).sum(dim).exp()
+
+
 def gather(assignment: Tensor, values: Tensor, centres: Tensor) -> Tensor:
     """c'_j = (c_j + Σ_i A_ij v_i) / (1 + Σ_i A_ij).   (..., M, N), (..., N, w), (..., M, w) -> (..., M, w)"""
     return (centres + assignment @ values) / (1 + assignment.sum(-1, keepdim=True))
@@ -248,6 +259,7 @@ class ClusterMixer(nn.Module):
     """FC(Norm([g_window, g_patch])).   (B, H, W, dim) -> (B, H, W, dim)
 
     curvature: c of the levels that are hyperbolic. position_bias: whether b_ij is learned.
+    patch_scale, window_scale: α of each level, in the beginning.
     shift: windows are moved by half of one, around the edges.
 
     >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=1)
@@ -264,6 +276,8 @@ class ClusterMixer(nn.Module):
         patch_geometry: str = "euclidean",
         window_geometry: str = "lorentz",
         curvature: float = 1.0,
+        patch_scale: float = 1.0,
+        window_scale: float = 1.0,
         position_bias: bool = True,
         assignment: Literal["soft", "hard"] = "soft",
         shift: bool = False,
@@ -279,11 +293,11 @@ class ClusterMixer(nn.Module):
         inner = heads * sizes.head_width
         mixed = 2 * inner if sizes.window_centres else inner
         self.project = nn.Linear(dim, 2 * inner)  # features and values: two projections, one product
-        self.patch_scale = nn.Parameter(torch.ones(1))
+        self.patch_scale = nn.Parameter(torch.full((1,), float(patch_scale)))
         self.patch_bias = nn.Parameter(torch.zeros(heads, sizes.patch_centres, size, size)) if position_bias else None
         self.window_scale = self.window_bias = None
         if sizes.window_centres > 1:
-            self.window_scale = nn.Parameter(torch.ones(1))
+            self.window_scale = nn.Parameter(torch.full((1,), float(window_scale)))
             if position_bias:
                 self.window_bias = nn.Parameter(torch.zeros(heads, sizes.window_centres, windows, windows))
         self.norm = ImageNorm(mixed)
@@ -309,6 +323,10 @@ class ClusterMixer(nn.Module):
         patch = patch.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)[..., :height, :width]
         patch = patch.roll(self._half((height, width)), (-2, -1))
         return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
+
+    def scales(self) -> set[str]:
+        """Names of α: single numbers that have far to go, which `optim.groups` gives a learning rate of their own."""
+        return {"patch_scale", "window_scale"}
 
     def _mix(self, x: Tensor, fuse: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The output, A of patches (B, windows, heads, centres, patches), A of windows (B, heads, centres, windows).

@@ -31,7 +31,7 @@ def param_groups(model: nn.Module, weight_decay: float = 0.0, **options: Any) ->
     points: dict[Manifold, list[nn.Parameter]] = {}
     decayed: list[nn.Parameter] = []
     alone: list[nn.Parameter] = []
-    spared = _spared(model)
+    spared = named(model, "no_weight_decay")
     owned = [(m, name, p) for m in model.modules() for name, p in m.named_parameters(recurse=False) if p.requires_grad]
     # points first: a table tied to a head is a table, whichever of the two the model lists first
     owned.sort(key=lambda entry: not _is_point(entry[0], entry[1]))
@@ -75,6 +75,22 @@ def with_rate(
     return apart
 
 
+def named(model: nn.Module, method: str) -> set[int]:
+    """Ids of the parameters that modules name in `method()`, by the names they have within them.
+
+    >>> from horosphere.nn.clustering import ClusterMixer, ClusterSizes
+    >>> mixer = ClusterMixer(6, ClusterSizes(2, 4, map_size=8, windows=2, patch_centres=4, window_centres=1))
+    >>> named(mixer, "scales") == {id(mixer.patch_scale)}
+    True
+    """
+    ids: set[int] = set()
+    for module in model.modules():
+        if callable(names := getattr(module, method, None)):
+            wanted = names()
+            ids |= {id(p) for name, p in module.named_parameters() if name in wanted}
+    return ids
+
+
 def _is_point(module: nn.Module, name: str) -> bool:
     return name in getattr(module, "point_parameters", ()) and not module.manifold.flat  # type: ignore[union-attr]
 
@@ -84,13 +100,3 @@ def _is_left_alone(module: nn.Module, name: str, p: nn.Parameter) -> bool:
     is_vector = p.ndim < 2 or (p.ndim > 2 and sum(size > 1 for size in p.shape) < 2)
     is_bias = name.endswith(("bias", "bias_table"))
     return is_vector or is_bias or isinstance(module, (*NORMS, Manifold)) or getattr(module, "sparse", False)
-
-
-def _spared(model: nn.Module) -> set[int]:
-    """What modules ask not to be decayed, by the names they have within them."""
-    spared: set[int] = set()
-    for module in model.modules():
-        if callable(names := getattr(module, "no_weight_decay", None)):
-            wanted = names()
-            spared |= {id(p) for name, p in module.named_parameters() if name in wanted}
-    return spared

@@ -32,18 +32,19 @@ from horosphere.models.config import InAnyGeometry
 from horosphere.models.heads import put_head
 from horosphere.models.himapper import HiMapper, HiMapperConfig
 from horosphere.models.weights import begin_with, require_one_source
-from horosphere.optim.groups import with_rate
+from horosphere.optim.groups import named, with_rate
 from horosphere.runs import Run
 from horosphere.settings import FLAT, Decay, Positive, Size
 from horosphere.train.answers import Answers, best_of
 from horosphere.train.averages import Averaged
 from horosphere.train.config import EngineConfig
-from horosphere.train.distributed import World
+from horosphere.train.distributed import World, gather
 from horosphere.train.task import CompareOptions, Task
 from horosphere.train.vectors import Vectors
 
 STRANGER = "of the way to a stranger"
 TREES = 16  # pictures whose trees of parts are points
+READ = 32  # pictures of which a network reads how it clusters
 MIDDLE = partial(whole_box, 1.0)  # the largest square in the middle of a picture
 UNTRAINED = 1000  # classes of a network that was never trained; nobody reads its answer
 
@@ -95,6 +96,7 @@ class Pictures(Task[ImageData]):
     pretrained: bool = False  # fetch the published weights of a timm:… or torchvision:… network
     head: InAnyGeometry | None = None  # a classifier in another geometry on a flat network, as head.geometry=lorentz
     head_lr: Positive = 1.0  # learning rate of the classifier, in lr's: more where all else is trained already
+    scale_lr: Positive = 1.0  # learning rate of the scales of similarities (α of HCFormer), in lr's
     tree: HiMapperConfig | None = None  # Hi-Mapper around the network, its settings as tree.levels=3
     ema: Decay | None = 0.9999  # of the average of the weights, which is evaluated and kept; none: no average
     augmentation: Annotated[Augmentation, FLAT] = field(default_factory=Augmentation)
@@ -193,13 +195,33 @@ class Pictures(Task[ImageData]):
         return [block for network in networks for block in blocks_of(network)]
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        if self.head_lr == 1:
-            return super().groups(model)
-        head = {id(p) for p in head_of(cast(Averaged, model).network).parameters()}
-        return with_rate(super().groups(model), lambda p: id(p) in head, self.head_lr)
+        network, groups = cast(Averaged, model).network, super().groups(model)
+        if self.head_lr != 1:
+            head = {id(p) for p in head_of(network).parameters()}
+            groups = with_rate(groups, lambda p: id(p) in head, self.head_lr)
+        if self.scale_lr != 1:
+            scales = named(network, "scales")
+            if not scales:
+                raise UserError(f"scale_lr={self.scale_lr:g}: {self.model} has no scales of similarities; leave it out")
+            groups = with_rate(groups, lambda p: id(p) in scales, self.scale_lr)
+        return groups
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         return evaluate_pictures(model, self.pictures, self.size, self.augmentation, self.world, self.channels)
+
+    def readings(self, model: nn.Module) -> dict[str, float]:
+        """Those of the network, perhaps within a Hi-Mapper, on some pictures held out."""
+        network = model.answering if isinstance(model, Averaged) else model
+        offers = (getattr(module, "readings", None) for module in network.modules())
+        read = next((method for method in offers if callable(method)), None)
+        if read is None:
+            return {}
+        gather(model)
+        held = self.pictures.valid
+        chosen = evenly(held.numbers, READ)
+        pixels = held.pictures.crops(chosen, self.augmentation.still_box, np.zeros((len(chosen), 4)), self.size)()
+        images = normalise(in_channels(on_device(pixels, self.world.device), self.channels))
+        return cast(dict[str, float], read(laid_out(images)))
 
     # -- the network of a run ---------------------------------------------------------------------------------------
 

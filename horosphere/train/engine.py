@@ -354,6 +354,7 @@ class _Loop:
         try:
             with self._at_rest():
                 scores = self.task.evaluate(self.model, last)
+                readings = self.task.readings(self.model)
         except NotFinite as error:
             self._fail(f"the evaluation after step {done:,}", done, error)
         except UserError:
@@ -364,6 +365,8 @@ class _Loop:
         if self.evaluation:
             self._write({"step": done, **{f"eval_{name}": value for name, value in self.evaluation.items()}})
             self.say(f"step {done:,}: " + ", ".join(f"{name} {value:.4g}" for name, value in self.evaluation.items()))
+        if readings:
+            self._write({"step": done, **{f"read_{name}": value for name, value in readings.items()}})
 
     def seconds(self) -> float:
         return time.perf_counter() - self.begin

@@ -126,6 +126,13 @@ class Task(Generic[Data]):
         """Called in every process, without gradient; `last`: at the end of the run."""
         raise NotImplementedError
 
+    def readings(self, model: nn.Module) -> dict[str, float]:
+        """Numbers about the model itself, logged beside its scores: how it came to be what it is.
+
+        Called in every process, without gradient.
+        """
+        return {}
+
     def baselines(self) -> dict[str, dict[str, float]]:
         """{method: {metric: score}} of methods without a training, on the same data, to be shown beside the model.
 

@@ -74,6 +74,15 @@ def evaluate(run: Run, valid: str | None = None, device: str = "auto", quiet: bo
             return dict(task.evaluate(network, last=True))
 
 
+@torch.no_grad()
+def readings(run: Run, valid: str | None = None, device: str = "auto", quiet: bool = True) -> dict[str, float]:
+    """What the model of a run says of itself, on what was held out of its data or on other data."""
+    with world(device) as here:
+        task, network = reopened(run, here, valid, quiet)
+        with precision(task.engine, here.device):
+            return task.readings(network)
+
+
 def _export(folder: Path, recipe: Recipe) -> None:
     """A run that had ended keeps what it exported."""
     if not (folder / recipe.task.mark).is_file():

@@ -1,5 +1,6 @@
 """HCFormer: its published sizes, every ablation, any input, and what carries it elsewhere (export, ONNX, compile)."""
 
+import math
 import os
 
 import pytest
@@ -177,6 +178,7 @@ def test_a_setting_reaches_every_block_of_its_stage(shifted):
     own |= {"patch_centres": (4, 9), "window_centres": (9, 4)}
     common = {"head_width": 6, "image_size": 40, "stem_kernel": 7, "stem_stride": 2, "in_channels": 1}
     common |= {"curvature": 0.7, "patch_geometry": "lorentz", "assignment": "hard", "layer_scale": 0.3}
+    common |= {"patch_scale": 7.0, "window_scale": 9.0}
     config = HCFormerConfig(**own, **common, hierarchy="shifted" if shifted else "levels")
     model = HCFormer(config)
     for stage, (down, blocks) in enumerate(zip(model.downs, model.stages, strict=True)):
@@ -193,9 +195,47 @@ def test_a_setting_reaches_every_block_of_its_stage(shifted):
             for manifold in (mixer.patch_manifold, mixer.window_manifold):
                 assert not manifold.flat
                 assert manifold.c == 0.7
+            assert mixer.patch_scale == 7
+            assert mixer.window_scale is None if shifted else mixer.window_scale == 9
             assert block.mlp[0].out_features == of["dims"] * of["mlp_ratios"]
             for scale in (block.mixer_scale, block.mlp_scale):
                 assert torch.equal(scale, torch.full((of["dims"],), 0.3))
+
+
+def test_blocks_begin_as_in_the_paper_unless_told_otherwise():
+    """α = 1 on both levels, LayerScale 1e-5, soft, matrices of std 0.02."""
+    for config in HCFORMER.values():
+        assert (config.patch_scale, config.window_scale, config.layer_scale) == (1, 1, 1e-5)
+        assert (config.assignment, config.init) == ("soft", "narrow")
+
+
+def test_whole_numbers_are_scales_too():
+    model = tiny(layer_scale=1, patch_scale=10, window_scale=20)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
+    model, x = tiny(shake=0.5, blocks=(1, 2, 1, 1)), images(40, 56)
+    read, maps = model.readings(x), model.cluster_maps(x)
+    expected = {}
+    for stage, (blocks, assigned) in enumerate(zip(model.stages, maps, strict=True), 1):
+        of = {"patch_scale": [], "window_scale": [], "mixer_scale": [], "mlp_scale": []}
+        of |= {"patch_centres": [], "window_centres": []}
+        for block, assignments in zip(blocks, assigned, strict=True):
+            of["mixer_scale"] += [abs(scale) for scale in block.mixer_scale.tolist()]
+            of["mlp_scale"] += [abs(scale) for scale in block.mlp_scale.tolist()]
+            for level, shares in vars(assignments).items():
+                if shares is not None:
+                    of[f"{level}_scale"].append(getattr(block.mixer, f"{level}_scale").item())
+                    of[f"{level}_centres"] += [spread_over(place) for place in shares.movedim(2, -1).flatten(0, -2)]
+        expected |= {f"{name}_{stage}": sum(values) / len(values) for name, values in of.items() if values}
+    assert read == pytest.approx(expected, rel=1e-4)
+    assert "window_scale_2" in read
+    assert "window_centres_3" not in read  # a global mean, nothing is clustered
+
+
+def spread_over(shares: Tensor) -> float:
+    return math.exp(-sum(share * math.log(share) for share in shares.tolist() if share > 0))
 
 
 def test_position_biases_follow_the_picture_to_another_size():
@@ -209,12 +249,14 @@ def test_position_biases_follow_the_picture_to_another_size():
     assert (chosen[..., 17:] < 0.9).all()
 
 
-def test_every_matrix_starts_as_a_narrow_normal():
-    """trunc_normal of std 0.02 and no bias, as vision transformers have it; a new classifier too."""
-    model = HCFormer(hcformer_config("hcformer-nano-32"))
+@pytest.mark.parametrize("init", ["narrow", "wide"])
+def test_every_matrix_starts_as_a_normal_of_the_width_asked_for(init):
+    """std 0.02 as vision transformers have it, or torch's own 1/√(3·inputs), and no bias; a new classifier too."""
+    model = HCFormer(hcformer_config("hcformer-nano-32", init=init))
     model.reset_classifier(7)
     for module in (m for m in model.modules() if isinstance(m, nn.Linear)):
-        assert module.weight.std().item() == pytest.approx(0.02, rel=0.1)
+        std = 0.02 if init == "narrow" else nn.Linear(module.in_features, 1000).weight.std().item()
+        assert module.weight.std().item() == pytest.approx(std, rel=0.1)
         assert not module.bias.any()
     assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
 

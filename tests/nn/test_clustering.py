@@ -17,6 +17,7 @@ from horosphere.nn.clustering import (
     assign,
     clip,
     cut,
+    effective,
     join,
     leaves,
     pool,
@@ -138,6 +139,25 @@ def test_hard_is_the_limit_of_soft_and_has_its_gradient():
     (hard,) = torch.autograd.grad((assign(logits, hard=True) * weights).sum(), logits)
     (soft,) = torch.autograd.grad((assign(logits) * weights).sum(), logits)
     assert_close(hard, soft)
+
+
+@pytest.mark.parametrize("centres", [1, 4, 16])
+def test_a_point_spreads_over_all_centres_where_shares_are_even_and_over_one_where_one_has_it_all(centres):
+    even = torch.full((2, centres, 7), 1 / centres, dtype=torch.float64)
+    assert_close(effective(even), torch.full((2, 7), float(centres), dtype=torch.float64))
+    chosen = F.one_hot(torch.randint(centres, (2, 7)), centres).mT.double()
+    assert torch.equal(effective(chosen), torch.ones(2, 7, dtype=torch.float64))
+    some = torch.cat((even, torch.zeros(2, 3, 7, dtype=torch.float64)), 1)  # centres without a share do not count
+    assert_close(effective(some), effective(even))
+
+
+def test_a_larger_scale_spreads_points_over_fewer_centres():
+    x, before = image(6, 6), (4.0, 4.0)
+    for by in (1.0, 3.0, 10.0, 100.0):
+        _, assignments = mixer(shake=0.0, patch_scale=by, window_scale=by).mix(x)
+        now = tuple(float(effective(shares.detach(), 2).mean()) for shares in (assignments.patch, assignments.window))
+        assert all(1 <= a < b for a, b in zip(now, before, strict=True))
+        before = now
 
 
 class Unnormed(torch.nn.Module):

@@ -26,7 +26,7 @@ from horosphere.geometry import Lorentz
 from horosphere.measure.hierarchy import class_distances
 from horosphere.models.backbones import blocks_of, classifier, head_of
 from horosphere.models.convnets import CONVNETS
-from horosphere.models.hcformer import HCFORMER
+from horosphere.models.hcformer import HCFORMER, HCFormer
 from horosphere.models.heads import LiftedClassifier
 from horosphere.models.himapper import HiMapper
 from horosphere.optim import param_groups
@@ -323,6 +323,48 @@ def test_what_hi_mapper_asks_to_spare_is_spared(data):
     biases = [p for name, p in model.network.named_parameters() if name.endswith(("patch_bias", "window_bias"))]
     assert biases
     assert decayed.isdisjoint(map(id, biases))
+
+
+def test_scales_learn_at_a_rate_of_their_own_within_hi_mapper_too(data):
+    for settings in (("scale_lr=50",), ("scale_lr=50", "tree.leaves=4", "tree.levels=2")):
+        task = live("pictures", data, *settings, "window_centres=4,1,1,0")
+        model = task.build(task.pictures)
+        rates = {id(p): group.get("lr_scale", 1.0) for group in task.groups(model) for p in group["params"]}
+        names = {name for name, p in model.network.named_parameters() if rates[id(p)] == 50}
+        assert {name.rpartition(".")[2] for name in names} == {"patch_scale", "window_scale"}
+        assert len(names) == 4 + 1
+        assert set(rates.values()) == {1.0, 50.0}
+
+
+def test_a_rate_for_scales_is_refused_where_there_are_none(data):
+    task = live("pictures", data)
+    task.model, task.scale_lr = "resnet18", 50.0
+    with pytest.raises(UserError, match="scale_lr=50: resnet18 has no scales of similarities; leave it out"):
+        task.groups(Averaged(Normed(4), None))
+
+
+# -- what a network says of itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [(), ("tree.leaves=4", "tree.levels=2")])
+def test_each_evaluation_logs_how_the_average_clusters(data, tmp_path, settings):
+    run_tiny(tiny("pictures", data, "steps=4", "eval_every=2", *settings), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert [reading["step"] for reading in run.readings()] == [2, 4]
+    last, loaded = run.readings()[-1], run.load()
+    assert {
+        f"{name}_{stage}" for name in ("patch_centres", "patch_scale", "mlp_scale") for stage in (1, 2, 3, 4)
+    } < last.keys()
+    held = Recipe.read("hcformer-nano-32", [f"data={data}", *PICTURES]).task.open_data().valid
+    x = normalise(held.pictures.crops(held.numbers[:32], loaded.augmentation.still_box, np.zeros((32, 4)), 8)())
+    network = next(part for part in loaded.network.modules() if isinstance(part, HCFormer))
+    assert {name: last[name] for name in network.readings(x)} == pytest.approx(network.readings(x), rel=1e-4)
+    assert not any("scale" in name for name in run.scores())  # readings are no scores
+
+
+def test_a_network_that_clusters_nothing_says_nothing(data):
+    task = live("pictures", data)
+    assert task.readings(Averaged(Normed(4).eval(), 0.9)) == {}
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
