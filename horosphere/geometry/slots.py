@@ -72,16 +72,26 @@ class Slots(ABC):
         """
 
     @abstractmethod
-    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
-        """x, moved by a share of the way to y.   (..., n), (..., n), a number or one for each slot -> (..., n)
+    def direction(self, u: Tensor) -> Tensor:
+        """The space part with mean square 1: where a vector leads, not how far.   (..., n) -> (..., n)
 
-        x + step·(y - x) in flat space, and the point in that direction on the sphere. N(x + step·y) on the hyperboloid:
-        the point of their geodesic that parts it so.
-
-        >>> from horosphere.geometry import Euclidean
-        >>> Euclidean().slots.towards(torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.0]), torch.tensor(0.25))
-        tensor([0.2500, 3.0000])
+        >>> from horosphere.geometry import Lorentz
+        >>> Lorentz().slots.direction(torch.tensor([9.0, 2.0, 2.0, 2.0])).round(decimals=3)
+        tensor([0., 1., 1., 1.])
         """
+
+    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
+        """x, moved by a share of the way to the direction of y.   (..., n), (..., n), (n) -> (..., n)
+
+        x + step·(y/rms(y) - x), and the point there. Each slot has a step of its own.
+
+        >>> from horosphere.geometry import Euclidean, Sphere
+        >>> x, y, step = torch.tensor([0.0, 4.0]), torch.tensor([0.5, 0.5]), torch.tensor([0.25, 0.25])
+        >>> Euclidean().slots.towards(x, y, step).round(decimals=3)
+        tensor([0.2500, 3.2500])
+        """
+        wide = x.float() if x.dtype in HALF else x
+        return self.point(wide + step.to(wide.dtype) * (self.direction(y.to(wide.dtype)) - wide)).to(x.dtype)
 
     @abstractmethod
     def space(self, u: Tensor) -> Tensor:
@@ -149,8 +159,9 @@ class FlatSlots(Slots):
     def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
         return F.rms_norm(u, u.shape[-1:], weight.to(u.dtype), eps)
 
-    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
-        return x + (step * (y - x)).to(x.dtype)
+    def direction(self, u: Tensor) -> Tensor:
+        wide = u.float() if u.dtype in HALF else u
+        return F.rms_norm(wide, u.shape[-1:], eps=FLOOR).to(u.dtype)
 
     def space(self, u: Tensor) -> Tensor:
         return u
@@ -179,7 +190,7 @@ class DistanceSlots(FlatSlots):
     temperature = 1.0
 
     def heads(self, u: Tensor, scale: Tensor | None = None, query: bool = False) -> Tensor:
-        """[-|x|²/2, x]; scale·[1, x] for a query. In bf16 the key is fitted to its rounded slot 0, as on the hyperboloid.
+        """[-|x|²/2, x]; scale·[1, x] for a query. In bf16 a key is fitted to its rounded slot 0, as on the hyperboloid.
 
         >>> slots = DistanceSlots()
         >>> u = torch.tensor([9.0, 3.0, 4.0])
@@ -211,17 +222,12 @@ class SphereSlots(FlatSlots):
         return self  # points of one length: |q - k|² = 2n - 2 q·k
 
     def point(self, u: Tensor) -> Tensor:
-        wide = u.float() if u.dtype in HALF else u
-        return F.rms_norm(wide, u.shape[-1:], eps=FLOOR).to(u.dtype)
+        return self.direction(u)
 
     def normed(self, u: Tensor, weight: Tensor, eps: float) -> Tensor:
         """The point of weight·u: a weighed direction."""
         wide = u.float() if u.dtype in HALF else u
         return F.rms_norm(wide * weight.to(wide.dtype), u.shape[-1:], eps=eps).to(u.dtype)
-
-    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
-        wide = x.float() if x.dtype in HALF else x
-        return self.point(wide + step * (self.point(y.to(wide.dtype)) - wide)).to(x.dtype)
 
     def reading(self, u: Tensor, floor: Tensor | None = None) -> Tensor:
         return self.point(u)
@@ -256,8 +262,9 @@ class LorentzSlots(Slots):
         mean = x.square().sum(-1, keepdim=True) / (u.shape[-1] - self.times)
         return self.reading(x * (mean + eps).rsqrt() * weight.to(x.dtype)).to(u.dtype)
 
-    def towards(self, x: Tensor, y: Tensor, step: Tensor) -> Tensor:
-        return self.join([(x, 1.0), (y, step)]).to(x.dtype)
+    def direction(self, u: Tensor) -> Tensor:
+        x = self.space(u.float() if u.dtype in HALF else u)
+        return (x * (sq(x) / (u.shape[-1] - self.times) + FLOOR).rsqrt()).to(u.dtype)
 
     def space(self, u: Tensor) -> Tensor:
         return u * (1 - _time_slot(u))

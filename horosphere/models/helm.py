@@ -87,13 +87,13 @@ class HelmConfig(SharedConfig, PretrainedConfig):
     tie_word_embeddings: bool = False
     use_cache: bool = True
     position: Literal["rotary", "learned"] = "rotary"  # rotary: HoPE
-    # centroid: s·N(x + w·y); interpolate: a learned share of the way to y, on the sphere as in nGPT
+    # centroid: s·N(x + w·y); interpolate: a learned share of the way to the direction of y, as in nGPT
     residual: Literal["centroid", "additive", "interpolate"] = "centroid"
     head: Literal["ambient", "hyperplane"] = "ambient"
     # of attention; own: dot products in flat space, distances on the others
     score: Literal["own", "dot", "distance"] = "own"
     average: Literal["centroid", "mean"] = "centroid"  # of values; mean: left where an average lies
-    qk_norm: bool = False  # RMSNorm of each head's queries and keys, as in Qwen3
+    qk_norm: bool = False  # RMSNorm of each head's queries and keys, as in Qwen3; of latent attention's rotated key
     unit_weights: bool = False  # rows of all matrices keep length 1, with learned lengths where they matter, as in nGPT
     depth_scaled_init: bool = False  # matrices that write to the stream begin √(2·layers) times smaller, as in GPT-2
 
@@ -153,12 +153,10 @@ class HelmConfig(SharedConfig, PretrainedConfig):
             if self.head == "hyperplane":
                 raise UserError("head=hyperplane: on the sphere an ambient head is that already; leave it out")
         if self.attention == "latent":
-            own = {"score": "own", "average": "centroid", "qk_norm": False}
+            own = {"score": "own", "average": "centroid"}
             for name, value in own.items():
                 if getattr(self, name) != value:
                     raise UserError(f"{name}: latent attention has its own; leave it out, or set attention=full")
-        if self.unit_weights and (self.n_routed_experts or self.attention == "latent"):
-            raise UserError("unit_weights: only dense models with full attention have them; leave it out")
 
     def _read_rope(self, said: dict[str, Any]) -> None:
         """rope_theta in transformers' other form. What it says beyond that, nobody here would read."""
@@ -189,15 +187,14 @@ class HelmBlock(GradientCheckpointingLayer):
         dim, manifold = config.hidden_size, geometry(config.geometry, config.hidden_size, config.curvature)
         self.input_residual = SlotResidual(dim, manifold, config.residual) if layer else None
         self.input_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
+        lengths = config.unit_weights
+        forms = AttentionForms(config.score, config.average, config.qk_norm, lengths, config.rms_norm_eps)
         self.self_attn: nn.Module
         if config.attention == "latent":
             latent: Any = [getattr(config, name) for name in ("q_lora_rank", *LATENT_SIZES)]
             sizes = LatentSizes(*latent)
-            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer)
+            self.self_attn = LatentAttention(dim, config.num_attention_heads, manifold, sizes, layer, forms)
         else:
-            forms = AttentionForms(
-                config.score, config.average, config.qk_norm, lengths=config.unit_weights, eps=config.rms_norm_eps
-            )
             self.self_attn = Attention(dim, config.num_attention_heads, config.head_dim, manifold, layer, forms)
         self.attention_residual = SlotResidual(dim, manifold, config.residual)
         self.post_attention_layernorm = SlotNorm(dim, manifold, config.rms_norm_eps)
@@ -206,9 +203,9 @@ class HelmBlock(GradientCheckpointingLayer):
             experts = (config.n_routed_experts, config.num_experts_per_tok, config.n_shared_experts)
             spread: Any = tuple(config.expert_spread) if config.expert_curvature == "mixture" else None
             gate: Any = {"form": config.gate, "scale": config.routed_scaling_factor}
-            self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, **gate)
+            self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, lengths, **gate)
         else:
-            self.mlp = SwiGLU(dim, config.intermediate_size, manifold, lengths=config.unit_weights)
+            self.mlp = SwiGLU(dim, config.intermediate_size, manifold, lengths)
 
     def writers(self) -> list[nn.Parameter]:
         """The matrices whose outputs join the stream."""
@@ -247,6 +244,7 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
+    _seen = -1  # the version of the tokens' table when rows were last brought to length 1
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -259,7 +257,7 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
                 init.ones_(module.lengths)
         elif isinstance(module, Embedding) and not getattr(module.weight, "_is_hf_initialized", False):
             module.weight.copy_(module.manifold.lift(module.manifold.slots.space(module.weight)))
-        elif isinstance(module, SlotNorm):
+        elif isinstance(module, nn.RMSNorm):
             init.ones_(module.weight)
         elif isinstance(module, SlotResidual) and module.weight is not None:
             init.constant_(module.weight, module.start)
@@ -276,11 +274,31 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
             init.normal_(module.down_proj, std=std)
             if not getattr(module.gate_up_proj, "_is_hf_initialized", False):
                 module.still_time()
+            if module.lengths is not None:
+                init.ones_(module.lengths)
             if module.spread is not None:
                 init.copy_(module.c0, module.start_curvature())
                 init.zeros_(module.log_ratio)
-        if self.config.unit_weights and _keeps_unit_rows(module) and not _is_loaded(module):
-            unit_rows(module.weight)  # type: ignore[arg-type]
+        if self.config.unit_weights and not _is_loaded(module):
+            for weight in _directions(module):
+                unit_rows(weight)
+
+    def _follow_steps(self) -> None:
+        """`after_step`, after a step of whoever trains. Compiled or sharded models need to call that themselves."""
+        if not self.training or torch.compiler.is_compiling():
+            return
+        if self.config.unit_weights and self.get_input_embeddings().weight._version != self._seen:
+            self.unit_rows()
+        for block in (module for module in self.modules() if isinstance(module, HelmBlock)):
+            if isinstance(block.mlp, MixtureOfExperts) and not isinstance(block, FSDPModule):
+                block.mlp.gate.follow(self.config.balance_speed)
+
+    def unit_rows(self) -> None:
+        """Bring the rows of all matrices to length 1 again."""
+        for module in self.modules():
+            for weight in _directions(module):
+                unit_rows(weight)
+        self._seen = self.get_input_embeddings().weight._version
 
     def _init_writers(self, block: "HelmBlock") -> None:
         """Called when all that a block has has begun."""
@@ -297,9 +315,13 @@ def _is_loaded(module: nn.Module) -> bool:
     return any(getattr(p, "_is_hf_initialized", False) for p in module.parameters(recurse=False))
 
 
-def _keeps_unit_rows(module: nn.Module) -> bool:
-    """Whether the rows of its weight are directions, where a model's matrices are."""
-    return isinstance(module, SlotLinear) or (isinstance(module, Embedding) and module.manifold.flat)
+def _directions(module: nn.Module) -> list[Tensor]:
+    """The matrices of a module itself whose rows are directions, in a model of unit rows. Points are none."""
+    if isinstance(module, Experts):
+        return [module.gate_up_proj, module.down_proj]
+    if isinstance(module, SlotLinear) or (isinstance(module, Embedding) and module.manifold.flat):
+        return [module.weight]
+    return []
 
 
 @dataclass
@@ -324,7 +346,6 @@ class HelmModel(HelmPreTrainedModel):
         self.output_residual = SlotResidual(dim, self.manifold, config.residual)
         self.norm = SlotNorm(dim, self.manifold, config.rms_norm_eps)
         self.gradient_checkpointing = False
-        self._seen = -1  # the version of the tokens' table when its rows were last brought to length 1
         names = {part for name, _ in (*self.named_parameters(), *self.named_buffers()) for part in name.split(".")}
         self._keep_in_fp32_modules_strict = STEERING & names
         self.post_init()
@@ -383,23 +404,6 @@ class HelmModel(HelmPreTrainedModel):
             attentions=None if engine is None or engine.weights is None else tuple(engine.weights),
             balance=balance,
         )
-
-    def _follow_steps(self) -> None:
-        """Rebalance the routers after a step of whoever trains. Compiled or sharded models need `after_step` for it."""
-        if not self.training or torch.compiler.is_compiling():
-            return
-        if self.config.unit_weights and self.embed_tokens.weight._version != self._seen:
-            self.unit_rows()
-        for block in self.layers:
-            if isinstance(block.mlp, MixtureOfExperts) and not isinstance(block, FSDPModule):
-                block.mlp.gate.follow(self.config.balance_speed)
-
-    def unit_rows(self) -> None:
-        """Bring the rows of all matrices below to length 1 again."""
-        for module in self.modules():
-            if _keeps_unit_rows(module):
-                unit_rows(module.weight)  # type: ignore[arg-type]
-        self._seen = self.embed_tokens.weight._version
 
     def _require_positions(self, new: int, seen: int | Tensor, mask: Mask) -> None:
         """Complain where a table of positions ends. By shapes alone: to look at positions would wait for the device.
@@ -464,6 +468,7 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
 
         num_items_in_batch: how many labels all parts of a step have. The loss is then this part's share of their mean.
         """
+        self._follow_steps()
         asked, options["return_dict"] = next_labels(labels, options), True
         out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **options)
         x, loss, logits = out.last_hidden_state, None, None
@@ -506,8 +511,7 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
     def after_step(self) -> None:
         """Routers' biases towards balance, unit rows to length 1: to be called after each step of the optimizer."""
         if self.config.unit_weights:
-            self.model.unit_rows()
-            unit_rows(self.lm_head.weight)
+            self.unit_rows()
         for module in self.modules():
             if isinstance(module, Router):
                 module.rebalance(self.config.balance_speed)

@@ -85,6 +85,21 @@ class Temperature(nn.Module):
         return None if self.log is None else 2 * (-self.log).exp()
 
 
+@dataclass(frozen=True)
+class AttentionForms:
+    """Parts of attention that can be turned one by one, so that a study can tell them apart.
+
+    >>> AttentionForms(qk_norm=True)  # Qwen3, in flat space
+    AttentionForms(score='own', average='centroid', qk_norm=True, lengths=False, eps=1e-06)
+    """
+
+    score: Literal["own", "dot", "distance"] = "own"  # own: dot products in flat space, distances on the others
+    average: Literal["centroid", "mean"] = "centroid"  # of values; mean: not brought back to the manifold
+    qk_norm: bool = False  # RMSNorm of queries and keys, before they are turned
+    lengths: bool = False  # rows of the projections of queries and keys have learned lengths
+    eps: float = 1e-6  # of the norms
+
+
 class CausalHeads(nn.Module):
     """What engines look for in a layer of attention, by transformers' names."""
 
@@ -96,21 +111,6 @@ class CausalHeads(nn.Module):
     def by(self, engine: Engine, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """`attend`, by an engine."""
         return engine(self, q, k, v, mask, self.scale).reshape(q.shape[0], q.shape[2], self.heads, -1)
-
-
-@dataclass(frozen=True)
-class AttentionForms:
-    """Parts of attention that can be turned one by one, so that a study can tell them apart.
-
-    >>> AttentionForms(qk_norm=True)  # Qwen3, in flat space
-    AttentionForms(score='own', average='centroid', qk_norm=True, lengths=False, eps=1e-06)
-    """
-
-    score: Literal["own", "dot", "distance"] = "own"  # own: dot products in flat space, distances on the others
-    average: Literal["centroid", "mean"] = "centroid"  # of values; mean: not brought back to the manifold
-    qk_norm: bool = False  # RMSNorm of each head's queries and keys, before they are turned
-    lengths: bool = False  # rows of the projections of queries and keys have learned lengths
-    eps: float = 1e-6  # of the norms
 
 
 class Attention(CausalHeads):

@@ -120,6 +120,7 @@ class Experts(nn.Module):
 
     spread: curvatures are learned, and start at c·spread, geometrically spaced. None: all are fixed at c (MiCE-Const).
     In flat space, and on the sphere, whose points are directions, there is none to learn.
+    lengths: of the rows of gates and ups, learned (`SlotLinear`).
 
     >>> from horosphere.geometry import Lorentz
     >>> experts = Experts(3, dim=8, inner=16, manifold=Lorentz(), spread=(0.1, 10.0))
@@ -132,12 +133,19 @@ class Experts(nn.Module):
     c0: Tensor
 
     def __init__(
-        self, experts: int, dim: int, inner: int, manifold: Manifold, spread: tuple[float, float] | None = None
+        self,
+        experts: int,
+        dim: int,
+        inner: int,
+        manifold: Manifold,
+        spread: tuple[float, float] | None = None,
+        lengths: bool = False,
     ):
         super().__init__()
         self.manifold, self.spread = manifold, spread if manifold.slots.times else None
         self.gate_up_proj = nn.Parameter(torch.empty(experts, 2 * inner, dim))
         self.down_proj = nn.Parameter(torch.empty(experts, dim, inner))
+        self.lengths = nn.Parameter(torch.empty(experts, 2 * inner)) if lengths else None
         if self.spread is not None:
             self.register_buffer("c0", torch.empty(experts))
             self.log_ratio = nn.Parameter(torch.empty(experts))
@@ -147,10 +155,15 @@ class Experts(nn.Module):
         for weight in (self.gate_up_proj, self.down_proj):
             nn.init.normal_(weight, std=0.02)
         self.still_time()
+        if self.lengths is not None:
+            nn.init.ones_(self.lengths)
         if self.spread is not None:
             with torch.no_grad():
                 self.c0.copy_(self.start_curvature())
             nn.init.zeros_(self.log_ratio)
+
+    def no_weight_decay(self) -> set[str]:
+        return {"lengths"}
 
     @torch.no_grad()
     def still_time(self) -> None:
@@ -189,6 +202,11 @@ class Experts(nn.Module):
         """
         return None if self.spread is None else learned_curvature(self.c0, self.log_ratio)
 
+    @property
+    def _gate_up(self) -> Tensor:
+        """The matrices of gates and ups, rows at their lengths."""
+        return self.gate_up_proj if self.lengths is None else self.gate_up_proj * self.lengths.unsqueeze(-1)
+
     def everyone(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """All experts on all tokens, and the factors √(c/c_e) to divide by.   (N, dim) -> (E, N, dim), (E,)
 
@@ -199,7 +217,7 @@ class Experts(nn.Module):
         """
         require_width(x, self.gate_up_proj.shape[-1], self)
         factor = None if self.c is None else (self.manifold.c / self.c).sqrt()
-        joint = x @ self.gate_up_proj.mT
+        joint = x @ self._gate_up.mT
         h = self._swiglu(joint, None if factor is None else factor.view(-1, 1, 1).expand(*joint.shape[:-1], 1))
         return h @ self.down_proj.mT, factor
 
@@ -225,7 +243,7 @@ class Experts(nn.Module):
             factor = (member * each).sum(-1)  # not each[chosen], whose gradient is a scatter into a few rows
             sorted_factor = _Permute.apply(factor.view(-1, 1), order, place, 1)
         rows = _Permute.apply(x.to(dtype), order, place, active)
-        h = self._swiglu(grouped_product(rows, self.gate_up_proj.to(dtype), ends), sorted_factor)
+        h = self._swiglu(grouped_product(rows, self._gate_up.to(dtype), ends), sorted_factor)
         return grouped_product(h.to(dtype), self.down_proj.to(dtype), ends), order, place, factor
 
     def _swiglu(self, joint: Tensor, factor: Tensor | None) -> Tensor:
@@ -244,8 +262,8 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Shared and routed experts joined in one centroid s·N(Σ y_shared + Σ g_i y_i); their sum in flat space.
 
-    (B, T, dim) -> (B, T, dim), balance loss.   s = `room`; 1 on the sphere. Each token goes to `active` of the `routed` experts and to
-    all of the `shared` ones.
+    (B, T, dim) -> (B, T, dim), balance loss.   s = `room`; 1 on the sphere.
+    Each token goes to `active` of the `routed` experts and to all of the `shared` ones.
 
     >>> from horosphere.geometry import Lorentz
     >>> layer = MixtureOfExperts(dim=8, inner=16, manifold=Lorentz(), routed=4, active=2, shared=1)
@@ -263,14 +281,15 @@ class MixtureOfExperts(nn.Module):
         active: int,
         shared: int,
         spread: tuple[float, float] | None = None,
+        lengths: bool = False,
         **router_options: Any,
     ):
         super().__init__()
         self.manifold = manifold
         self.scale = room(dim) if manifold.slots.times else 1.0
         self.gate = Router(dim, routed, active, manifold, **router_options)
-        self.experts = Experts(routed, dim, inner, manifold, spread)
-        self.shared_experts = Experts(shared, dim, inner, manifold, spread) if shared else None
+        self.experts = Experts(routed, dim, inner, manifold, spread, lengths)
+        self.shared_experts = Experts(shared, dim, inner, manifold, spread, lengths) if shared else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weights, chosen, balance = self.gate(x)

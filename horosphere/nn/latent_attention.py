@@ -9,10 +9,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from horosphere.geometry import Manifold
-from horosphere.nn.attention import CausalHeads, Engine, Mask, Temperature, attend, slot_centre, slot_heads
+from horosphere.nn.attention import (
+    AttentionForms,
+    CausalHeads,
+    Engine,
+    Mask,
+    Temperature,
+    attend,
+    slot_centre,
+    slot_heads,
+)
 from horosphere.nn.rotary import Angles, rotate
 from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels, plain
 
@@ -38,11 +47,13 @@ class LatentAttention(CausalHeads):
 
     q = [W_qb·norm(W_qa x), rotated part], k = [W_kb·z, one rotated key for all heads], v = W_vb·z, z = norm(W_kva x).
     The parts are joined as space components, with one time for the whole, in the first slot.
+    forms.qk_norm: RMSNorm of each head's query, and of the one rotated key. The rest of a key is read from a normed
+    latent; beside it that key grows as it likes, and on the hyperboloid it moves the time of every key.
 
     The cache holds z, the rotated key, and the times of each head's key and value: latent + rope + 2·heads numbers a
     token, in flat space latent + rope. A decoding step compares with z itself ("absorbed"): W_kb moves to the query,
-    W_vb to the result. Where W_kb and W_vb are not all that their layer computes, and on the sphere, where keys are brought
-    to one length, keys and values are made anew.
+    W_vb to the result. Where W_kb and W_vb are not all that their layer computes, and on the sphere, where keys
+    are brought to one length, keys and values are made anew.
 
     >>> from horosphere.geometry import Lorentz
     >>> from horosphere.nn import rotary_angles
@@ -52,22 +63,32 @@ class LatentAttention(CausalHeads):
     torch.Size([1, 5, 16])
     """
 
-    def __init__(self, dim: int, heads: int, manifold: Manifold, sizes: LatentSizes, layer: int = 0):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        manifold: Manifold,
+        sizes: LatentSizes,
+        layer: int = 0,
+        forms: AttentionForms = AttentionForms(),  # noqa: B008 (frozen)
+    ):
         super().__init__()
         self.heads, self.manifold, self.layer_idx = heads, manifold, layer
         self.latent, self.nope, self.rope, self.value = sizes.kv_latent, sizes.nope, sizes.rope, sizes.value
         head_dim = sizes.nope + sizes.rope
         self.scale = 1 / math.sqrt(head_dim)
         if sizes.q_latent is None:
-            self.q_proj = SlotLinear(dim, heads * head_dim, manifold)
+            self.q_proj = SlotLinear(dim, heads * head_dim, manifold, lengths=forms.lengths)
         else:
             self.q_a_proj = SlotLinear(dim, sizes.q_latent, manifold)
             self.q_a_layernorm = SlotNorm(sizes.q_latent, manifold)
-            self.q_b_proj = SlotLinear(sizes.q_latent, heads * head_dim, manifold)
+            self.q_b_proj = SlotLinear(sizes.q_latent, heads * head_dim, manifold, lengths=forms.lengths)
         self.kv_a_proj_with_mqa = SlotLinear(dim, sizes.kv_latent + sizes.rope, manifold)
         self.kv_a_layernorm = SlotNorm(sizes.kv_latent, manifold)
         self.kv_b_proj = SlotLinear(sizes.kv_latent, heads * (sizes.nope + sizes.value), manifold)
         self.o_proj = SlotLinear(heads * sizes.value, dim, manifold, points=heads)
+        self.q_norm = SlotNorm(head_dim, manifold, forms.eps) if forms.qk_norm else None
+        self.k_norm = nn.RMSNorm(sizes.rope, forms.eps) if forms.qk_norm else None
         self.temperature = Temperature(manifold.slots.temperature)
 
     @property
@@ -86,6 +107,8 @@ class LatentAttention(CausalHeads):
     ) -> Tensor:
         q = self._queries(x, angles)
         latent, key = self.kv_a_proj_with_mqa(x).split((self.latent, self.rope), -1)
+        if self.k_norm is not None:
+            key = self.k_norm(key).to(key.dtype)
         latent, key = self.kv_a_layernorm(latent), rotate(key.unsqueeze(2), angles)
         k, v = self._keys_values(latent, key)
         if cache is not None:
@@ -103,6 +126,7 @@ class LatentAttention(CausalHeads):
         """(B, H, T, nope + rope)"""
         q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
         q, scale = q.unflatten(-1, (self.heads, -1)), self.temperature()
+        q = q if self.q_norm is None else self.q_norm(q)
         return slot_heads(q, self.manifold, angles, start=self.nope, scale=scale, query=True).transpose(1, 2)
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

@@ -177,15 +177,14 @@ class SlotResidual(nn.Module):
     "centroid": s·N(x + w·y), w learned from 1, s = `room`. N alone would shrink the stream to length about 1, and each
     layer would overwrite it. On the sphere, where every point has one length, there is no s.
     "additive": space parts add up, an identity path as in flat space.
-    "interpolate": a learned share of the way from x to y, `STEP` at first, along their geodesic (`Slots.towards`). In
-    flat space and on the sphere each slot has a share of its own.
+    "interpolate": a share of the way from x to the direction of y, learned slot by slot from `STEP` (`Slots.towards`).
 
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> x, y = torch.tensor([0.0, 3.0, 4.0]), torch.tensor([0.0, 1.0, -1.0])
     >>> SlotResidual(3, Euclidean())(x, y)
     tensor([0., 4., 3.])
     >>> SlotResidual(3, Euclidean(), "interpolate")(x, y).detach()
-    tensor([0.0000, 2.9000, 3.7500])
+    tensor([0.0000, 2.9112, 3.7388])
     >>> SlotResidual(3, Lorentz())(x, y).shape
     torch.Size([3])
     """
@@ -194,10 +193,9 @@ class SlotResidual(nn.Module):
         super().__init__()
         self.manifold, self.dim = manifold, dim
         self.form: Residual = "additive" if manifold.flat and form == "centroid" else form
-        times = manifold.slots.times
-        self.scale = room(dim) if times and form == "centroid" else 1.0
-        one = times or self.form == "centroid"
-        self.weight = None if self.form == "additive" else nn.Parameter(torch.empty(1 if one else dim))
+        self.scale = room(dim) if manifold.slots.times else 1.0
+        weights = {"centroid": 1, "interpolate": dim}
+        self.weight = None if self.form == "additive" else nn.Parameter(torch.empty(weights[self.form]))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -214,11 +212,11 @@ class SlotResidual(nn.Module):
         require_width(y, self.dim, self)
         if self.weight is None:
             return x + y
+        if self.form == "interpolate":
+            return self.manifold.slots.towards(x, y, self.weight)
         if fused(x, self.manifold):
             c: Any = self.manifold.c
             return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, c)
-        if self.form == "interpolate":
-            return self.manifold.slots.towards(x, y, self.weight)
         return (self.scale * self.manifold.slots.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
 
 
@@ -228,7 +226,7 @@ def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) 
     Not where the weights are elsewhere: offloading brings them to a layer that is called.
     """
     here = residual.weight is not None and residual.weight.device == norm.weight.device == x.device
-    if residual.weight is not None and here and fused(x, residual.manifold):
+    if residual.weight is not None and residual.form == "centroid" and here and fused(x, residual.manifold):
         c: Any = residual.manifold.c
         return kernels.residual_norm(x, y.to(x.dtype), residual.weight, norm.weight, residual.scale, c, norm.eps)
     both: tuple[Tensor, Tensor] = norm(residual(x, y), fork=True)

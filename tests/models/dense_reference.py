@@ -32,9 +32,10 @@ class Flat:
         return z
 
     def joined(self, x: Tensor, y: Tensor, layer: torch.nn.Module) -> Tensor:
-        if layer.weight is None:
-            return x + y
-        return x + layer.weight * (y - x)
+        return x + y if layer.weight is None else x + layer.weight * (self.direction(y) - x)
+
+    def direction(self, u: Tensor) -> Tensor:
+        return u / (u.square().mean() + 1e-6).sqrt()
 
 
 class Sphere(Flat):
@@ -88,8 +89,11 @@ class Hyperboloid(Flat):
         return z / (-self.c * self.product(z, z)).sqrt()
 
     def joined(self, x: Tensor, y: Tensor, layer: torch.nn.Module) -> Tensor:
-        if layer.weight is None:
+        if layer.form == "additive":
             return self.point(x + y)
+        if layer.form == "interpolate":
+            space = y[1:] / (y[1:].square().mean() + 1e-6).sqrt()
+            return self.point(torch.cat((x[:1], x[1:] + layer.weight[1:] * (space - x[1:]))))
         z = self.point(x) + layer.weight * self.point(y)
         # a negative weight leads beyond x, and perhaps off the cone: there the floor decides
         length = (-self.c * self.product(z, z)).clamp_min(((1 + layer.weight) ** 2).squeeze()).sqrt()

@@ -91,7 +91,13 @@ def latent_attention(layer: torch.nn.Module, x: Tensor, config, c: float) -> Ten
     else:
         q = linear(layer.q_b_proj.weight, norm(layer.q_a_layernorm, point_of(linear(layer.q_a_proj.weight, x), c), c))
     q = q.view(len(x), heads, nope + rope)
+    if config.qk_norm:
+        q = torch.stack([norm(layer.q_norm, u, c) for u in q.unbind(1)], 1)
     joint = linear(layer.kv_a_proj_with_mqa.weight, x)
+    if config.qk_norm:
+        key = joint[:, config.kv_lora_rank :]
+        key = key / (key.square().mean(-1, keepdim=True) + config.rms_norm_eps).sqrt() * layer.k_norm.weight
+        joint = torch.cat((joint[:, : config.kv_lora_rank], key), -1)
     z = norm(layer.kv_a_layernorm, point_of(joint[:, : config.kv_lora_rank], c), c)
     kv = linear(layer.kv_b_proj.weight, z).view(len(x), heads, nope + value)
     planes = (

@@ -70,6 +70,8 @@ FORMS = {
     "dense twin, by distance": {**DENSE, "geometry": "euclidean", "score": "distance", "residual": "interpolate"},
     "sphere": {**DENSE, "geometry": "sphere", "residual": "interpolate", "unit_weights": True},
     "sphere, mice": {**MICE, "geometry": "sphere"},
+    "mice, normed": {**MICE, "qk_norm": True},
+    "mice, unit rows": {**MICE, "qk_norm": True, "unit_weights": True, "residual": "interpolate"},
 }
 # what is told apart, one by one
 ABLATIONS = {
@@ -170,7 +172,11 @@ def test_the_mixture_twin_is_deepseek(q_latent):
 
 
 @pytest.mark.parametrize(
-    "form", ["dense", "mice", "mice constant", "mice, full attention", "dense, hyperplanes", "latent, no query latent"]
+    "form",
+    [
+        *("dense", "mice", "mice constant", "mice, full attention", "mice, normed"),
+        *("dense, hyperplanes", "latent, no query latent"),
+    ],
 )
 def test_fast_forms_equal_the_textbook(form):
     """Distances, centroids and experts written out one by one, with explicit times, in fp64."""
@@ -278,7 +284,8 @@ def test_a_fresh_model_reads_no_time(form):
         if hasattr(module, "still_time"):
             module.still_time()
     assert all(torch.equal(p, before[name]) for name, p in m.named_parameters())
-    matrices = [p for name, p in m.model.layers.named_parameters() if p.dim() > 1 and "gate.weight" not in name]
+    others = ("gate.weight", "lengths")
+    matrices = [p for name, p in m.model.layers.named_parameters() if p.dim() > 1 and not name.endswith(others)]
     assert len(matrices) > 9
     for weight in matrices:
         columns = (weight != 0).flatten(0, -2)
