@@ -74,9 +74,8 @@ def _of_tree(exact: ExactTree) -> list[list[str]]:
         rows.append(["spanning tree", f"the first parent of each node; {what}"])
     if exact.tree.joined:
         rows.append(["roots", "several: a common one joins them"])
-    length, radius = exact.edge_length, exact.depth * exact.edge_length
-    rows.append(["edge length", f"{length:.4g} radii of curvature"])
-    rows.append(["depth", f"{exact.depth} edges: the tree reaches to radius {radius:,.4g}"])
+    rows.append(["edge length", f"{exact.edge_length:.4g} radii of curvature"])
+    rows.append(["depth", f"{exact.depth} edges: the tree reaches to radius {exact.radius:,.1f}"])
     return rows
 
 

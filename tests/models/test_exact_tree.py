@@ -189,7 +189,8 @@ def test_points_within_reach_no_farther_than_float64_holds():
     tree = ExactTree(chain(200, [5]))
     held = tree.within()
     assert held.edge_length == FARTHEST / 199 < tree.edge_length
-    assert float(L.dist0(held.points(L)).max()) <= FARTHEST + 1e-9
+    assert float(L.dist0(held.points(L)).max()) == pytest.approx(held.radius)
+    assert held.radius <= FARTHEST
     assert ExactTree(TERNARY, edge_length=1.0).within().edge_length == 1.0
 
 
