@@ -34,7 +34,7 @@ from horosphere.errors import UserError
 from horosphere.geometry import Lorentz, Manifold, Poincare
 from horosphere.geometry.codes import spherical_code, widest_angle
 
-# radius to which float64 coordinates hold a tree: on WordNet's mammals edges are right to 1e-5 there, in the ball to 1e-2
+# radius to which float64 coordinates hold a tree: mammals' edges are then right to 1e-5, in the ball to 1e-2
 FARTHEST = 34.0
 WORST = 1.1  # distortion that an edge length is chosen for
 LEAST = 1.0  # edge length of a path, which any length embeds without distortion

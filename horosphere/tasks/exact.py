@@ -11,8 +11,7 @@ from torch import Tensor
 from horosphere.data.graph import write_edges, write_labels
 from horosphere.errors import UserError
 from horosphere.geometry import Manifold
-from horosphere.measure import reconstruction
-from horosphere.measure.exact import exactness
+from horosphere.measure import exactness, reconstruction
 from horosphere.measure.sample import sample
 from horosphere.models.exact_tree import FARTHEST, ExactTree, require_hyperbolic
 from horosphere.models.node_embedding import write_points

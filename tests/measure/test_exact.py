@@ -7,7 +7,7 @@ from horosphere.data import Graph
 from horosphere.data.builtin import trove_classifiers
 from horosphere.errors import UserError
 from horosphere.geometry import Lorentz
-from horosphere.measure.exact import exactness
+from horosphere.measure import exactness
 from horosphere.models.exact_tree import ExactTree
 from tests.data.test_spanning import DAG, random_tree
 

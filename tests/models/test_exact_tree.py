@@ -15,7 +15,7 @@ from horosphere.data.spanning import first_parents
 from horosphere.errors import UserError
 from horosphere.geometry import Euclidean, Lorentz, Poincare, Sphere
 from horosphere.geometry.codes import spherical_code
-from horosphere.measure.exact import exactness
+from horosphere.measure import exactness
 from horosphere.models import exact_tree
 from horosphere.models.exact_tree import FARTHEST, WORST, ExactTree, starting_tree
 from tests.data.test_spanning import DAG, random_tree
