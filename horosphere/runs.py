@@ -174,11 +174,11 @@ def begin(folder: Path, about: About) -> Path:
     return new if (folder / RUN).is_file() else settle(new, folder)
 
 
-def write_ready(folder: Path, about: About, fill: Callable[[Path], None]) -> Run:
+def write_ready(folder: Path, about: About, fill: Callable[[Path], None], overwrite: bool = False) -> Run:
     """A run that nothing trains: what `fill` writes into its folder is all it has. It is there whole, or not at all."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if not overwrite and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder} exists already, and is not replaced; give another folder")
-    with new_folder(folder) as new:
+    with new_folder(folder, overwrite, mark=RUN) as new:
         _write_about(new, about)
         write_whole(new / METRICS, b"")
         fill(new)

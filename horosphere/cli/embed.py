@@ -8,8 +8,9 @@ from horosphere import catalogue
 from horosphere.cli import common
 from horosphere.cli.train import KEPT, train_and_tell
 from horosphere.described import help_lines
-from horosphere.errors import one_line
+from horosphere.errors import UserError, one_line
 from horosphere.recipes import read_recipe
+from horosphere.settings import Positive
 
 RECIPE = "embedding"
 FORMATS = "edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist"
@@ -25,6 +26,9 @@ def add(commands: Any) -> None:
     embed.epilog = "\n".join([*help_lines(known, recipe), "", f"example: {example}"])
     embed.set_defaults(kept=KEPT)
     embed.add_argument("data", help=FORMATS)
+    embed.add_argument("--exact", action="store_true", help="place a tree by Sarkar's construction, without a training")
+    length = "of --exact, in radii of curvature (default: distances at most 1.1 times shorter than paths)"
+    embed.add_argument("--edge-length", metavar="L", type=common.of(Positive), help=length)
     common.settings_argument(embed, "as below")
     common.run_options(embed, "run", "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
 
@@ -38,10 +42,30 @@ def run(args: argparse.Namespace) -> None:
     common.refuse_data(args.data, said)
     settings = [f"data={args.data}", *said]
     require("plots")
+    if args.exact:
+        return run_exact(args, said)
+    if args.edge_length is not None:
+        raise UserError("--edge-length is of exact trees: add --exact, or leave it out")
     config = Recipe.read(RECIPE, settings).task.configuration()
     name = f"{common.stem(args.data)}-{config.geometry.replace(':', '')}-{config.dim}"
     args.out = args.out or str(Path("runs") / name)
     train_and_tell(args, RECIPE, settings, more=draw)
+
+
+def run_exact(args: argparse.Namespace, said: list[str]) -> None:
+    from horosphere.tasks.exact import PLACING, place_exactly
+    from horosphere.train.engine import Place
+    from horosphere.train.recipe import Recipe
+
+    if args.resume or args.go_on:
+        raise UserError("--exact trains nothing, so nothing goes on: leave --resume and --continue out")
+    if idle := [setting for setting in said if setting.partition("=")[0].strip() not in PLACING]:
+        raise UserError(f"--exact trains nothing, and {idle[0]} is of trainings: leave it out")
+    recipe = Recipe.read(RECIPE, ["on=edges", "dim=2", f"data={args.data}", *said])
+    folder = Path(args.out or Path("runs") / f"{common.stem(args.data)}-exact-{recipe.task.configuration().dim}")
+    rows = place_exactly(recipe, Place(folder, overwrite=args.overwrite, quiet=args.quiet), args.edge_length)
+    then = recipe.task.then.format(run=folder)
+    common.table([], [*rows, *draw(folder), ["written", f"{folder}/"], ["next", then]])
 
 
 def draw(folder: Path) -> list[list[str]]:

@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 
 from horosphere.data import Graph
+from horosphere.data.spanning import SpanningTree
 from horosphere.evaluate.neighbours import nearest
-from horosphere.geometry import Manifold, Product, Sphere
+from horosphere.geometry import Lorentz, Manifold, Product, Sphere
+from horosphere.models.exact_tree import ExactTree
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations
 from horosphere.optim import RiemannianAdam, param_groups
 from horosphere.optim.schedules import share_of_peak
 
 Kind = Literal["hyperbolic", "flat", "sphere"]
-FARTHEST = 30.0  # radius to which fp64 keeps a tree's nodes apart: beyond, e^r takes all digits
 LONGEST, SHORTEST = 2.0, 0.5  # of an edge in the picture of a tree: longer ones keep distances better, and show less
 ROUND = 1e-4  # by which lengths of points on a sphere may differ from each other
 NEAR = 10  # nearest points that a trained map keeps near
@@ -116,9 +117,9 @@ def _charts_of_tree(graph: Graph | None, points: Tensor, manifold: Manifold) -> 
     """Where a hierarchy decides the direction, and where it decides all."""
     if graph is None or not graph.directed or not len(graph.edges):
         return []
-    length = _edge_length(graph)
-    note = f"the tree alone, by Sarkar's construction: an edge is {length:.2g} long"
-    tree = Chart("tree", "hyperbolic", 1.0, note, lambda: sarkar(graph, length))
+    exact = _sarkar(graph)
+    note = f"the tree alone, by Sarkar's construction: an edge is {exact.edge_length:.2g} long"
+    tree = Chart("tree", "hyperbolic", 1.0, note, lambda: exact.points(Lorentz()).numpy())
     if isinstance(manifold, (Product, Sphere)) or manifold.flat:
         return [tree]
     unit = float(manifold.c) ** -0.5
@@ -190,85 +191,36 @@ def _round(logs: np.ndarray) -> np.ndarray:
 # -- trees ------------------------------------------------------------------------------------------------------------
 
 
-def first_parents(graph: Graph) -> np.ndarray:
-    """The first parent of each node, -1 of a root.   -> (N,)"""
-    parent = np.full(len(graph), -1)
-    child, above = graph.edges.T
-    parent[child[::-1]] = above[::-1]  # of several the first is written last
-    return parent
-
-
-def _levels(parent: np.ndarray) -> list[np.ndarray]:
-    """Nodes by their depth below the roots, along first parents."""
-    order = np.argsort(parent, kind="stable")
-    starts = np.searchsorted(parent[order], np.arange(len(parent) + 1))
-    levels = [np.flatnonzero(parent < 0)]
-    while len(levels[-1]):
-        levels.append(np.concatenate([order[starts[node] : starts[node + 1]] for node in levels[-1]]))
-    return levels[:-1]
-
-
-def _leaves_below(parent: np.ndarray, levels: list[np.ndarray]) -> np.ndarray:
+def _leaves_below(tree: SpanningTree) -> np.ndarray:
     """Leaves of each subtree; a leaf has itself.   -> (N,)"""
-    leaves = np.zeros(len(parent))
-    for nodes in levels[::-1]:
+    leaves = np.zeros(len(tree.parent))
+    for nodes in tree.levels[::-1]:
         leaves[nodes] = np.maximum(leaves[nodes], 1)
-        below = nodes[parent[nodes] >= 0]
-        np.add.at(leaves, parent[below], leaves[below])
+        below = nodes[tree.parent[nodes] >= 0]
+        np.add.at(leaves, tree.parent[below], leaves[below])
     return leaves
 
 
 def _fanned(points: Tensor, manifold: Manifold, graph: Graph) -> np.ndarray:
     """Each subtree has its own sector, as wide as it has leaves; the distance from the origin is the true one."""
-    parent = first_parents(graph)
-    levels = _levels(parent)
-    leaves = _leaves_below(parent, levels)
-    begin, width = np.zeros(len(parent)), 2 * np.pi * leaves / leaves[levels[0]].sum()
-    for nodes in levels:
+    tree = SpanningTree.of(graph)
+    parent, leaves = tree.parent, _leaves_below(tree)
+    begin, width = np.zeros(len(parent)), 2 * np.pi * leaves / leaves[tree.levels[0]]
+    for nodes in tree.levels[1:]:
         ends = np.cumsum(width[nodes])
         above = parent[nodes]
         family = np.flatnonzero(np.diff(above, prepend=-2))  # brothers and sisters lie side by side
         before = np.repeat((ends - width[nodes])[family], np.diff(np.append(family, len(nodes))))
-        begin[nodes] = np.where(above >= 0, begin[above], 0.0) + ends - width[nodes] - before
-    angle = begin + width / 2
+        begin[nodes] = begin[above] + ends - width[nodes] - before
+    angle = (begin + width / 2)[: len(graph)]
     radius = manifold.dist0(points).numpy()
     return radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
 
 
-def _edge_length(graph: Graph) -> float:
-    """As long as families ask for, and as short as the depth does."""
-    parent = first_parents(graph)
-    largest = np.bincount(parent[parent >= 0], minlength=1).max()
-    wanted = 2 * np.log(max(2, largest + 1))  # then the sectors of a family hardly touch
-    return float(np.clip(min(wanted, FARTHEST / len(_levels(parent))), SHORTEST, LONGEST))
-
-
-def sarkar(graph: Graph, length: float) -> np.ndarray:
-    """A tree in the hyperbolic plane, all edges of one length, a family evenly around its parent.   -> (N, 2)
-
-    A node is the isometry that carries the origin to it, a pair (a, b) of complex numbers with |a|² - |b|² = 1 as in
-    the page: turn, then go. Its point on the hyperboloid is 2ab. Several roots stand around the origin.
-    """
-    parent = first_parents(graph)
-    levels = _levels(parent)
-    a, b = np.ones(len(parent), complex), np.zeros(len(parent), complex)
-    go, aside = np.cosh(length / 2), np.sinh(length / 2)
-    for depth, nodes in enumerate(levels):
-        if depth == 0 and len(nodes) == 1:
-            continue
-        above = parent[nodes]
-        family = np.flatnonzero(np.diff(above, prepend=-2))
-        sizes = np.diff(np.append(family, len(nodes)))
-        number = np.arange(len(nodes)) - np.repeat(family, sizes)
-        behind = 0 if depth == 0 or (depth == 1 and len(levels[0]) == 1) else 1  # the way to the parent takes a place
-        angle = 2 * np.pi * (number + behind) / np.repeat(sizes + behind, sizes) + np.pi * behind
-        turn = np.exp(0.5j * angle)
-        # the parent's isometry after a turn and a step along the ray
-        from_a, from_b = (np.where(above >= 0, x[above], start) for x, start in ((a, 1.0), (b, 0.0)))
-        a[nodes] = from_a * turn * go + from_b * np.conj(turn) * aside
-        b[nodes] = from_a * turn * aside + from_b * np.conj(turn) * go
-    place = 2 * a * b
-    return np.stack([place.real, place.imag], 1)
+def _sarkar(graph: Graph) -> ExactTree:
+    """With edges as long as families ask for, and as short as the depth does."""
+    tree = ExactTree(graph)
+    return tree.at(float(np.clip(tree.at(tree.separating_length).within().edge_length, SHORTEST, LONGEST)))
 
 
 # -- a trained map ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from horosphere.measure.delta import Delta, delta, delta_exact, delta_sampled
 from horosphere.measure.distortion import Distortion, distortion
+from horosphere.measure.exact import Exactness, exactness
 from horosphere.measure.information import (
     conditional_entropy,
     entropy,
@@ -29,6 +30,7 @@ from horosphere.measure.tokens import (
 __all__ = [
     "Delta",
     "Distortion",
+    "Exactness",
     "ExpertLoad",
     "FrequencyBin",
     "Radius",
@@ -44,6 +46,7 @@ __all__ = [
     "distortion",
     "entropy",
     "entropy_by_sampling",
+    "exactness",
     "expert_load",
     "joint_entropy",
     "kl",

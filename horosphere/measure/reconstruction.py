@@ -113,12 +113,25 @@ def _rank_block(
         ]
     )
 
+    before = other_length <= farthest[other_row]
+    return placed(row, length, other_row[before], other_length[before])
+
+
+def placed(row: Tensor, length: Tensor, other_row: Tensor, other_length: Tensor) -> tuple[Tensor, Tensor]:
+    """Rank 1 + W and precision R/(R + W) of each related node, row by row, nearest first.
+
+    row (P,) sorted, length (P,): the distances of the related nodes. other_row (Q,), other_length (Q,): of unrelated
+    nodes, those that may be before some related one of their row.
+
+    >>> row, length = torch.tensor([0, 0]), torch.tensor([1.0, 3.0])
+    >>> placed(row, length, torch.tensor([0]), torch.tensor([2.0]))  # one other lies between the two
+    (tensor([1, 2]), tensor([1.0000, 0.6667], dtype=torch.float64))
+    """
     # (row, distance) becomes one integer: a distance is the number of relations in the whole block that are closer.
     # That orders it exactly against every relation of its row; a node beyond all of them counts for none.
     levels, width = length.sort().values, len(length) + 1
     order = (row * width + torch.searchsorted(levels, length)).sort().values
-    before = other_length <= farthest[other_row]
-    others = other_row[before] * width + torch.searchsorted(levels, other_length[before])
+    others = other_row * width + torch.searchsorted(levels, other_length)
 
     first = torch.searchsorted(row, row)
     related_before = torch.searchsorted(order, order, right=True) - first

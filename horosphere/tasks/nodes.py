@@ -27,6 +27,7 @@ from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
 from horosphere.measure.sample import sample
+from horosphere.models.exact_tree import require_hyperbolic, starting_tree
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
 from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
@@ -88,11 +89,16 @@ class Nodes(Task[NodeData]):
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
     holdout: Decay = 0.0  # share of the relations that no step sees, to be predicted: AUC and Hits@10
     negatives: Size = 256  # random nodes that a step pushes away
+    place: Literal["random", "tree"] = "random"  # where points begin; tree: by Sarkar's construction
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
     def check(self, engine: EngineConfig) -> None:
         if engine.precision == "bf16":
             raise UserError("precision=bf16: points are float64, which siblings far out need; leave it out")
+        if self.place == "tree":
+            require_hyperbolic(self.configuration().manifold())
+            if self.start is not None:
+                raise UserError(f"place=tree and start={self.start}: both say where points begin; leave one out")
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -135,6 +141,8 @@ class Nodes(Task[NodeData]):
         model = NodeEmbedding(len(data.graph), self.configuration())
         if self.start is not None:
             self._begin_with(model, data.graph.labels, Run.open(self.start, self.kind).load())
+        elif self.place == "tree":
+            model.table.weight.data.copy_(starting_tree(data.graph, self.configuration().dim).points(model.manifold))
         return model
 
     def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:

@@ -152,6 +152,81 @@ def test_a_failure_while_drawing_keeps_the_points(run, monkeypatch):
     assert Run.open("out").load().points.shape == (31, 3)
 
 
+# -- exact ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_exact_tree_is_a_run_like_others(run):
+    code, out, err = run("embed", "tree.tsv", "--exact", "--quiet")
+    folder = Path("runs/tree-exact-2")
+    assert (code, err) == (0, "")
+    assert {path.name for path in folder.iterdir()} == FILES - {"checkpoints"}
+    table = rows(out)
+    assert table["geometry"] == "lorentz, 2 dimensions"
+    assert table["mAP of edges"].startswith("1.000")
+    assert float(table["worst distortion"].split()[0]) <= 1.1
+    assert table["measured"].startswith("from 31 nodes to all")
+    assert table["points"] == "of this edge length: mAP 1.000"
+    assert "spanning tree" not in table
+    nearest = run("neighbors", str(folder), "n1", "--k", "3")[1]
+    assert {line.split()[-1] for line in nearest.splitlines()[-3:]} == {"parent", "child"}
+    assert run("export", str(folder), "--to", "csv", "--out", "points.csv")[0] == 0
+    assert run("embed", "tree.tsv", *SHORT[:2], "--dim", "2", "--epochs", 1, "--start", str(folder), "--quiet")[0] == 0
+
+
+def test_an_exact_tree_takes_what_it_is_asked_for(run):
+    Path("dag.tsv").write_text("c\ta\nc\tb\nd\tc\ne\tc\n")
+    words = ("--exact", "--geometry", "poincare", "--dim", 3, "--edge-length", 3, "--rank-nodes", 2, "--out", "out")
+    table = rows(run("embed", "dag.tsv", *words, "--quiet")[1])
+    assert table["geometry"] == "poincare, 3 dimensions"
+    assert table["edge length"] == "3 radii of curvature"
+    assert table["spanning tree"] == "the first parent of each node; 1 edge dropped"
+    assert table["roots"] == "several: a common one joins them"
+    assert table["measured"].startswith("from 2 nodes drawn at random")
+    assert table["points"] == "of this edge length: mAP 1.000"
+    before = Run.open("out").load().points
+    assert run("embed", "dag.tsv", *words, "--quiet")[0] == 2  # it is there
+    assert run("embed", "dag.tsv", *words, "--overwrite", "--quiet")[0] == 0
+    assert (Run.open("out").load().points == before).all()
+
+
+def test_points_of_an_exact_tree_are_what_float64_holds(run):
+    table = rows(run("embed", "tree.tsv", "--exact", "--edge-length", 50, "--out", "out", "--quiet")[1])
+    assert table["depth"] == "4 edges: the tree reaches to radius 199.1"
+    assert table["points"] == "of edge length 8.5, which float64 holds (radius 34): mAP 1.000"
+    embedded = Run.open("out").load()
+    assert 33 < float(embedded.manifold.dist0(embedded.points).max()) * 3**0.5 <= 34
+
+
+def test_an_undirected_tree_is_exact_too(run):
+    code, out, _ = run("embed", "tree.tsv", "--exact", "--graph", "--quiet")
+    assert (code, rows(out)["depth"].split()[0]) == (0, "4")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--geometry", "euclidean"], "a tree is placed in one hyperbolic space; use geometry=lorentz or poincare"),
+        (["--geometry", "product"], "a tree is placed in one hyperbolic space"),
+        (["--dim", "1"], "a tree has no room on a line: dim=1; give 2 or more"),
+        (["--epochs", "3"], "--exact trains nothing, and epochs=3 is of trainings: leave it out"),
+        (["--resume"], "--exact trains nothing, so nothing goes on"),
+        (["--edge-length", "0"], "it must be positive and finite"),
+    ],
+)
+def test_what_an_exact_tree_cannot_be_is_refused(words, said, refused):
+    assert said in refused("embed", "tree.tsv", "--exact", *words)
+
+
+def test_an_exact_tree_has_no_cycles(refused):
+    Path("ring.csv").write_text(RING)
+    said = refused("embed", "ring.csv", "--graph", "--exact")
+    assert "ring.csv: the graph has cycles (1 edge more than a tree)" in said
+
+
+def test_an_edge_length_is_of_exact_trees(refused):
+    assert "add --exact, or leave it out" in refused("embed", "tree.tsv", "--edge-length", "3")
+
+
 # -- measure ----------------------------------------------------------------------------------------------------------
 
 

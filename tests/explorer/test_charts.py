@@ -8,9 +8,11 @@ import torch
 from torch.testing import assert_close
 
 from horosphere.data import Graph
+from horosphere.data.spanning import first_parents
 from horosphere.evaluate.neighbours import nearest
-from horosphere.explorer.charts import FARTHEST, charts_of, first_parents, neighbour_map, sarkar
+from horosphere.explorer.charts import charts_of, neighbour_map
 from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, Sphere
+from horosphere.models.exact_tree import FARTHEST
 
 L = Lorentz(1.0)
 TREE = Graph([f"n{i}" for i in range(40)], [(i, (i - 1) // 3) for i in range(1, 40)])
@@ -58,28 +60,6 @@ def test_far_points_are_finite_and_as_far_as_they_are():
 def test_all_at_the_origin_is_a_picture_too():
     for chart in charts_of(torch.zeros(3, 4, dtype=torch.float64), L):
         assert np.isfinite(chart.coordinates).all(), chart.name
-
-
-@pytest.mark.parametrize("graph", [TREE, FOREST], ids=["tree", "forest"])
-def test_edges_of_sarkars_tree_have_one_length(graph):
-    x = torch.from_numpy(sarkar(graph, 2.5))
-    parent = first_parents(graph)
-    below = np.flatnonzero(parent >= 0)
-    assert_close(L.dist(x[below], x[parent[below]]), torch.full((len(below),), 2.5, dtype=torch.float64))
-
-
-def test_families_of_sarkars_tree_stand_evenly_around_their_parent():
-    x = torch.from_numpy(sarkar(TREE, 2.5))
-    centred = L.log(x[1].expand(4, -1), x[[0, *np.flatnonzero(first_parents(TREE) == 1)]])
-    own = L.inner(x[1].expand(4, 4, -1), centred[:, None].expand(4, 4, -1), centred[None].expand(4, 4, -1)) / 2.5**2
-    angles = own.clamp(-1, 1).acos()
-    assert_close(angles[0].sort().values[1:], torch.tensor([np.pi / 2, np.pi / 2, np.pi]).double(), rtol=0, atol=1e-6)
-
-
-def test_distances_in_sarkars_tree_are_nearly_those_of_the_tree():
-    x, hops = torch.from_numpy(sarkar(TREE, 4.0)), torch.from_numpy(TREE.distances(np.arange(len(TREE)))).double()
-    apart = hops > 0
-    assert ((L.pairwise(x, x) / 4.0)[apart] / hops[apart] - 1).abs().max() < 0.15
 
 
 def test_a_deep_tree_stays_within_the_digits_there_are():

@@ -56,6 +56,30 @@ def test_every_geometry_learns_and_a_seed_decides_everything(embed, name):
     assert first.points.dtype == torch.float64
 
 
+@pytest.mark.parametrize("name", ["lorentz", "poincare"])
+def test_points_may_begin_in_the_tree(embed, name):
+    words = (f"geometry={name}", "epochs=3", "lr=1e-9")  # nothing moves
+    (random, first), (placed, begun) = (embed(*words, f"place={place}") for place in ("random", "tree"))
+    assert placed["map"] > random["map"] + 0.2
+    child, above = begun.graph.edges.T
+    lengths = begun.manifold.dist(begun.points[child], begun.points[above])
+    assert_close(lengths, lengths[:1].expand(len(lengths)), rtol=1e-5, atol=0)
+    assert not torch.equal(first.points, begun.points)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["geometry=euclidean"], "use geometry=lorentz or poincare"),
+        (["geometry=product"], "use geometry=lorentz or poincare"),
+        (["start=runs/other"], "both say where points begin; leave one out"),
+    ],
+)
+def test_no_tree_to_begin_in_is_told(words, said):
+    with pytest.raises(UserError, match=said):
+        Recipe.read("embedding", ["data=tree.tsv", "place=tree", *words])
+
+
 @pytest.mark.parametrize("name", [name for name in GEOMETRIES if name != "euclidean"])
 @pytest.mark.parametrize("c", [1e-10, 1e10])
 def test_any_curvature_that_a_setting_takes_can_be_trained(embed, name, c):
