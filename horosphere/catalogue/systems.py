@@ -42,24 +42,44 @@ TASKS = (
 )
 
 
-def _helm(size: str, kind: str) -> tuple[Model, Model]:
-    """A HELM and its flat twin."""
-    curved, flat = (f"helm-{kind}-{size}", f"{'llama' if kind == 'd' else 'deepseek'}-{size}")
-    common: Any = {
-        "task": "language",
-        "build": "horosphere.models.helm:HelmForCausalLM",
-        "configure": "horosphere.models.helm:helm_config",
-        "settings": "horosphere.models.helm:HelmConfig",
-    }
-    ablations = ("attention", "position", "head", "geometry") + ("expert_curvature", "gate") * (kind == "mice")
-    title, twin, twin_paper, oracle = (
-        ("HELM-D", "Llama", "Touvron et al. 2023", "transformers' LlamaForCausalLM")
-        if kind == "d"
-        else ("HELM-MiCE", "DeepSeek-V3", "DeepSeek-AI 2024", "transformers' DeepseekV3ForCausalLM")
+def _language(name: str, title: str, **more: Any) -> Model:
+    return Model(
+        name,
+        "language",
+        "horosphere.models.helm:HelmForCausalLM",
+        title,
+        configure="horosphere.models.helm:helm_config",
+        settings="horosphere.models.helm:HelmConfig",
+        **more,
     )
+
+
+FORMS = ("attention", "position", "head", "geometry", "residual", "score", "average", "qk_norm", "unit_weights")
+THREE = (LORENTZ, FLAT, "sphere")
+
+
+def _dense(size: str) -> tuple[Model, ...]:
+    """HELM-D and HELM-N, their flat twins, and the sphere."""
+    paper = {"paper": "He et al. 2025", "ablations": FORMS, "geometries": THREE}
+    normalised = {"paper": "Loshchilov et al. 2024"}
     return (
-        Model(curved, title=title, geometries=BOTH, twin=flat, ablations=ablations, paper="He et al. 2025", **common),
-        Model(flat, title=twin, paper=twin_paper, oracle=oracle, **common),
+        _language(f"helm-d-{size}", "HELM-D", twin=f"llama-{size}", **paper),
+        _language(f"llama-{size}", "Llama", paper="Touvron et al. 2023", oracle="transformers' LlamaForCausalLM"),
+        _language(f"qwen3-{size}", "Qwen3", paper="Qwen team 2025", oracle="transformers' Qwen3ForCausalLM"),
+        _language(f"helm-n-{size}", "HELM-N", twin=f"flat-n-{size}", **paper),
+        _language(f"flat-n-{size}", "Flat-N", **normalised),
+        _language(f"sphere-n-{size}", "Sphere-N", geometries=("sphere",), **normalised),
+    )
+
+
+def _mixtures(size: str) -> tuple[Model, ...]:
+    """HELM-MiCE and its flat twin."""
+    ablations = tuple(form for form in FORMS if form not in ("score", "average"))
+    paper = {"paper": "He et al. 2025", "ablations": (*ablations, "expert_curvature", "gate"), "geometries": THREE}
+    oracle = "transformers' DeepseekV3ForCausalLM"
+    return (
+        _language(f"helm-mice-{size}", "HELM-MiCE", twin=f"deepseek-{size}", **paper),
+        _language(f"deepseek-{size}", "DeepSeek-V3", paper="DeepSeek-AI 2024", oracle=oracle),
     )
 
 
@@ -88,8 +108,8 @@ def _torchvision(name: str, title: str, paper: str) -> Model:
 
 
 MODELS = (
-    *(model for size in ("tiny", "small", "100m") for model in _helm(size, "d")),
-    *(model for size in ("tiny", "small", "120m", "1b") for model in _helm(size, "mice")),
+    *(model for size in ("tiny", "small", "100m") for model in _dense(size)),
+    *(model for size in ("tiny", "small", "120m", "1b") for model in _mixtures(size)),
     *map(_hcformer, ("hcformer-nano-32", "hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")),
     Model(
         "himapper",
@@ -208,6 +228,10 @@ def _family(size: str, mixture: str) -> Comparison:
         (
             Entrant("HELM-D", dense),
             Entrant("Llama", f"llama-{size}", flat=True, twin_of="HELM-D"),
+            Entrant("Qwen3", f"qwen3-{size}", flat=True, twin_of="HELM-D"),
+            Entrant("HELM-N", f"helm-n-{size}"),
+            Entrant("Flat-N", f"flat-n-{size}", flat=True, twin_of="HELM-N"),
+            Entrant("Sphere-N", f"sphere-n-{size}"),
             Entrant("HELM-MiCE", mixed),
             Entrant("MiCE-Const", mixed, ("expert_curvature=constant",), ablation_of="HELM-MiCE"),
             Entrant("DeepSeek-V3", f"deepseek-{mixture}", flat=True, twin_of="HELM-MiCE"),

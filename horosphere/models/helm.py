@@ -529,5 +529,5 @@ def helm_config(name: str, **changes: Any) -> HelmConfig:
     """
     if name not in HELM and name not in TWINS:
         raise UserError(f'no model called "{name}": choose {", ".join([*HELM, *TWINS])}')
-    twin = {"geometry": "euclidean"} if name in TWINS else {}
-    return HelmConfig(**{**HELM[TWINS.get(name, name)], **twin, **changes})
+    curved, twin = TWINS.get(name, (name, {}))
+    return HelmConfig(**{**HELM[curved], **twin, **changes})

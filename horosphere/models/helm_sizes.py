@@ -1,4 +1,4 @@
-"""The named sizes of HELM, and the names of its twins."""
+"""The named sizes of HELM, and its twins in other geometries."""
 
 from typing import Any
 
@@ -30,7 +30,16 @@ LARGE = {  # its larger size
     "num_attention_heads": 14,
     "intermediate_size": 3584,
 }
-MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+# qk_norm is not the paper's: without it latent attention costs 0.03 bits a byte (docs/results/helm.md)
+MIXTURE = {
+    "attention": "latent",
+    "qk_norm": True,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+}
+FLAT, SPHERE = {"geometry": "euclidean"}, {"geometry": "sphere"}
+NORMALISED = {"qk_norm": True, "unit_weights": True, "residual": "interpolate"}  # the care that nGPT takes of a sphere
 
 HELM: dict[str, dict[str, Any]] = {
     "helm-d-tiny": {**TINY, "head_dim": 32},
@@ -78,4 +87,18 @@ HELM: dict[str, dict[str, Any]] = {
         "v_head_dim": 64,
     },
 }
-TWINS = {name.replace("helm-d", "llama").replace("helm-mice", "deepseek"): name for name in HELM}
+HELM |= {name.replace("-d-", "-n-"): {**sizes, **NORMALISED} for name, sizes in HELM.items() if "-d-" in name}
+
+
+def _others(curved: str, name: str, changes: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    return {own.replace(curved, name): (own, changes) for own in HELM if own.startswith(curved)}
+
+
+# name: the HELM that it is a twin of, and what it changes there
+TWINS: dict[str, tuple[str, dict[str, Any]]] = {
+    **_others("helm-d", "llama", FLAT),
+    **_others("helm-d", "qwen3", {**FLAT, "qk_norm": True}),
+    **_others("helm-mice", "deepseek", {**FLAT, "qk_norm": False}),
+    **_others("helm-n", "flat-n", FLAT),
+    **_others("helm-n", "sphere-n", SPHERE),
+}
