@@ -4,6 +4,9 @@ from typing import Any
 
 from horosphere.catalogue.entries import BOTH, FLAT, LORENTZ, Comparison, Entrant, Model, Task
 
+SPHERE = "sphere"
+HELM = "He et al. 2025"
+
 TASKS = (
     Task(
         "language",
@@ -55,27 +58,30 @@ def _language(name: str, title: str, **more: Any) -> Model:
 
 
 FORMS = ("attention", "position", "head", "geometry", "residual", "score", "average", "qk_norm", "unit_weights")
-THREE = (LORENTZ, FLAT, "sphere")
+THREE = (LORENTZ, FLAT, SPHERE)
 
 
 def _dense(size: str) -> tuple[Model, ...]:
-    """HELM-D and HELM-N, their flat twins, and the sphere."""
-    paper = {"paper": "He et al. 2025", "ablations": FORMS, "geometries": THREE}
-    normalised = {"paper": "Loshchilov et al. 2024"}
+    """HELM-D, its flat twin, a stronger one, and what it is on the sphere."""
+    care = ("residual", "average", "qk_norm", "unit_weights")
     return (
-        _language(f"helm-d-{size}", "HELM-D", twin=f"llama-{size}", **paper),
+        _language(f"helm-d-{size}", "HELM-D", twin=f"llama-{size}", paper=HELM, ablations=FORMS, geometries=THREE),
         _language(f"llama-{size}", "Llama", paper="Touvron et al. 2023", oracle="transformers' LlamaForCausalLM"),
-        _language(f"qwen3-{size}", "Qwen3", paper="Qwen team 2025", oracle="transformers' Qwen3ForCausalLM"),
-        _language(f"helm-n-{size}", "HELM-N", twin=f"flat-n-{size}", **paper),
-        _language(f"flat-n-{size}", "Flat-N", **normalised),
-        _language(f"sphere-n-{size}", "Sphere-N", geometries=("sphere",), **normalised),
+        _language(f"qwen3-{size}", "Qwen3", paper="Yang et al. 2025", oracle="transformers' Qwen3ForCausalLM"),
+        _language(
+            f"sphere-{size}",
+            "Sphere",
+            paper="after Loshchilov et al. 2024",
+            ablations=care,
+            geometries=(SPHERE, FLAT),
+        ),
     )
 
 
 def _mixtures(size: str) -> tuple[Model, ...]:
     """HELM-MiCE and its flat twin."""
     ablations = tuple(form for form in FORMS if form not in ("score", "average"))
-    paper = {"paper": "He et al. 2025", "ablations": (*ablations, "expert_curvature", "gate"), "geometries": THREE}
+    paper = {"paper": HELM, "ablations": (*ablations, "expert_curvature", "gate"), "geometries": THREE}
     oracle = "transformers' DeepseekV3ForCausalLM"
     return (
         _language(f"helm-mice-{size}", "HELM-MiCE", twin=f"deepseek-{size}", **paper),
@@ -108,8 +114,8 @@ def _torchvision(name: str, title: str, paper: str) -> Model:
 
 
 MODELS = (
-    *(model for size in ("tiny", "small", "100m") for model in _dense(size)),
-    *(model for size in ("tiny", "small", "120m", "1b") for model in _mixtures(size)),
+    *(model for size in ("tiny", "10m", "small", "134m", "100m") for model in _dense(size)),
+    *(model for size in ("tiny", "10m", "small", "134m", "120m", "1b") for model in _mixtures(size)),
     *map(_hcformer, ("hcformer-nano-32", "hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")),
     Model(
         "himapper",
@@ -228,13 +234,27 @@ def _family(size: str, mixture: str) -> Comparison:
         (
             Entrant("HELM-D", dense),
             Entrant("Llama", f"llama-{size}", flat=True, twin_of="HELM-D"),
-            Entrant("Qwen3", f"qwen3-{size}", flat=True, twin_of="HELM-D"),
-            Entrant("HELM-N", f"helm-n-{size}"),
-            Entrant("Flat-N", f"flat-n-{size}", flat=True, twin_of="HELM-N"),
-            Entrant("Sphere-N", f"sphere-n-{size}"),
             Entrant("HELM-MiCE", mixed),
             Entrant("MiCE-Const", mixed, ("expert_curvature=constant",), ablation_of="HELM-MiCE"),
             Entrant("DeepSeek-V3", f"deepseek-{mixture}", flat=True, twin_of="HELM-MiCE"),
+        ),
+    )
+
+
+def _curvatures(size: str) -> Comparison:
+    """All three curvatures, each dense model beside the strongest flat one of its form. Llama is there to be seen."""
+    mixed = f"helm-mice-{size}"
+    return Comparison(
+        f"curvatures-{size}",
+        "model",
+        (
+            Entrant("HELM-D", f"helm-d-{size}"),
+            Entrant("Sphere", f"sphere-{size}"),
+            Entrant("Qwen3", f"qwen3-{size}", flat=True, twin_of="HELM-D"),
+            Entrant("Llama", f"llama-{size}", flat=True),
+            Entrant("HELM-MiCE", mixed),
+            Entrant("MiCE-Const", mixed, ("expert_curvature=constant",), ablation_of="HELM-MiCE"),
+            Entrant("DeepSeek-V3", f"deepseek-{size}", flat=True, twin_of="HELM-MiCE"),
         ),
     )
 
@@ -247,6 +267,7 @@ COMPARISONS = (
     _family("tiny", "tiny"),
     _family("small", "small"),
     _family("100m", "120m"),
+    *map(_curvatures, ("tiny", "10m", "small", "134m")),
     Comparison(
         "levels",
         "network",
