@@ -242,14 +242,15 @@ def _family(size: str, mixture: str) -> Comparison:
 
 
 def _curvatures(size: str) -> Comparison:
-    """All three curvatures, each dense model beside the strongest flat one of its form. Llama is there to be seen."""
-    mixed = f"helm-mice-{size}"
+    """All three curvatures, each beside the strongest flat model of its form. Llama is there to be seen."""
+    mixed, sphere = f"helm-mice-{size}", f"sphere-{size}"
     return Comparison(
         f"curvatures-{size}",
         "model",
         (
             Entrant("HELM-D", f"helm-d-{size}"),
-            Entrant("Sphere", f"sphere-{size}"),
+            Entrant("Sphere", sphere),
+            Entrant("Flat, unit rows", sphere, ("geometry=euclidean",), flat=True, twin_of="Sphere"),
             Entrant("Qwen3", f"qwen3-{size}", flat=True, twin_of="HELM-D"),
             Entrant("Llama", f"llama-{size}", flat=True),
             Entrant("HELM-MiCE", mixed),
