@@ -11,8 +11,9 @@ from horosphere.files import require_new_file
 from horosphere.plots.report import Report
 from horosphere.plots.study_report import add_study
 from horosphere.runs import made_with
-from horosphere.study.compare import Study, compare, examine, plan
+from horosphere.study.compare import compare, examine
 from horosphere.study.executors import Here
+from horosphere.study.planning import Study, plan
 from horosphere.study.table import Results
 
 RUNS = Path("runs") / "demo"

@@ -7,18 +7,22 @@ LONGEST = 2000  # characters of a message: what it quotes may be anything
 
 
 class UserError(Exception):
-    """A mistake in what the user gave. The command line prints it without a traceback and exits with code 2.
+    """A mistake in what the user gave. The command line prints it without a traceback and exits with its code.
 
     >>> print(UserError("a label\x1b[2J with a command for the terminal"))
     a label [2J with a command for the terminal
     """
+
+    exit_code = 2
 
     def __init__(self, text: object = ""):
         super().__init__(one_line(text, LONGEST) if text else "")
 
 
 class NotFinite(UserError):
-    """What was computed is NaN or infinite."""
+    """What was computed is NaN or infinite: a training that diverged. A study counts it and goes on."""
+
+    exit_code = 3
 
 
 MANY = 200  # names that a message still lists in full; a vocabulary has thousands

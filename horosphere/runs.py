@@ -135,6 +135,10 @@ class Run:
             raise UserError(f"{self.folder / METRICS}: no evaluation in it; let the run train on with --resume")
         return scores[-1]
 
+    def failure(self) -> str:
+        """Why its training ended early: it was not finite. "" where that did not happen."""
+        return next((str(line["failed"]) for line in reversed(self.lines()) if "failed" in line), "")
+
     def checkpoint(self) -> Path:
         """The last one."""
         last = latest(self.folder / CHECKPOINTS)
@@ -189,7 +193,7 @@ def go_on(folder: Path, about: About, step: int) -> Path:
     """A run that was stopped: the metrics up to this step. The lines of steps that will be taken again go."""
     folder = folder.resolve()
     forget_partial(folder)
-    kept = [line for line in Run.open(folder).lines() if line["step"] <= step]
+    kept = [line for line in Run.open(folder).lines() if line["step"] <= step and "failed" not in line]
     _write_about(folder, about)
     write_whole(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
     return folder

@@ -3,6 +3,7 @@
 import pytest
 
 from horosphere import catalogue
+from horosphere.errors import NotFinite
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,7 +27,7 @@ def _tasks_of_tests():
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Trainings of studies without the seconds it takes to start Python; those that were begun are resumed."""
-    from horosphere.study import compare
+    from horosphere.study import jobs as studied
     from horosphere.superposition import widths
     from horosphere.train.recipe import Recipe
     from tests.tasks.tiny import run_tiny
@@ -34,14 +35,19 @@ def in_this_process(monkeypatch):
     begun = []
 
     def run(jobs, executor, update):
+        diverged = {}
         for job in jobs:
             begun.append(job.folder.name)
             recipe, *settings = job.words[1 : job.words.index("--device")]
             anew = "--overwrite" in job.command
             resume = not anew and (job.folder / "run.json").is_file()
-            run_tiny(Recipe.read(recipe, settings), job.folder, resume=resume, overwrite=anew)
+            try:
+                run_tiny(Recipe.read(recipe, settings), job.folder, resume=resume, overwrite=anew)
+            except NotFinite as error:
+                diverged[job.name] = str(error)
             update(job.steps, job.name)
+        return diverged
 
-    monkeypatch.setattr(compare, "run_all", run)
+    monkeypatch.setattr(studied, "run_all", run)
     monkeypatch.setattr(widths, "run_all", run)
     return begun

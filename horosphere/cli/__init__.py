@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if nameless:
             _close_output()
-        return 2
+        return error.exit_code if isinstance(error, UserError) else 2
     except (KeyboardInterrupt, RuntimeError) as error:
         # before Python 3.12, Ctrl-C while a class is being made comes as the cause of a RuntimeError
         if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):

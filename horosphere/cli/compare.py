@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.extras import require
     from horosphere.plots.study_report import study_report
     from horosphere.settings import build
-    from horosphere.study.compare import compare, examine, plan
+    from horosphere.study.compare import compare, examine
+    from horosphere.study.planning import plan
 
     require("plots")
     out = Path(args.out or Path("runs") / f"compare-{common.stem(args.what)}")

@@ -1,8 +1,11 @@
 """In which order rows are learned from: a pure function of seed and place, so that a run can be resumed exactly."""
 
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
+
+Part = Literal["all", "tuning", "rest"]  # of what is held out: all of it, or one of two halves
 
 
 def shuffled(count: int, first: int, last: int, seed: int) -> np.ndarray:
@@ -67,3 +70,14 @@ def evenly(rows: np.ndarray, most: int) -> np.ndarray:
     [0, 3, 6, 9]
     """
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+
+
+def half(rows: np.ndarray, part: Part) -> np.ndarray:
+    """One half of the rows, drawn once and for all: "tuning", or "rest", the others.   (N,) -> (N//2,) or the others
+
+    >>> half(np.arange(5), "tuning").tolist(), half(np.arange(5), "rest").tolist()
+    ([2, 4], [0, 1, 3])
+    """
+    chosen = np.zeros(len(rows), dtype=bool)
+    chosen[np.random.default_rng(0).permutation(len(rows))[: len(rows) // 2]] = True
+    return rows[chosen if part == "tuning" else ~chosen]

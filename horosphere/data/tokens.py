@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from horosphere.cache import made_once
+from horosphere.data.order import Part
 from horosphere.data.text import cut, documents, fingerprint
 from horosphere.data.tokenizer import (
     CHARACTERS,
@@ -43,6 +44,7 @@ HELD_OUT = 50  # one document of so many is for validation
 SAMPLE = 50_000_000  # characters, at most, that train a tokenizer ...
 SAMPLED = 1_000_000_000  # ... spread evenly over the first so many of the corpus
 KNOWN_BY = 1 << 20  # tokens of a stream that its digest is made of
+DECODED = 1 << 20  # tokens that are turned back into text at once
 DIGESTS = "digests/files.json"  # in the cache: of the files of sources
 LAYOUT = 2  # version of the cache; raise it with every change of what is written there
 
@@ -340,6 +342,23 @@ class Corpus:
     train: TokenFile
     valid: TokenFile
     tokenizer: PreTrainedTokenizerFast
+
+    def parted(self, part: Part) -> Corpus:
+        """With the first half of what is held out, "tuning", or the rest; cut between documents where that is near."""
+        tokens, valid = np.asarray(self.valid.tokens), self.valid
+        starts, middle = np.flatnonzero(tokens == valid.bos), len(tokens) // 2
+        nearest = int(starts[np.abs(starts - middle).argmin()]) if len(starts) else 0
+        at = nearest if len(tokens) / 4 <= nearest <= 3 * len(tokens) / 4 else middle
+        first = sum(len(self._text(tokens[i : min(i + DECODED, at)]).encode()) for i in range(0, at, DECODED))
+        before = int((starts < at).sum())
+        if part == "tuning":
+            return replace(self, valid=replace(valid, tokens=tokens[:at], text_bytes=first, documents=before))
+        rest = {"text_bytes": valid.text_bytes - first, "documents": valid.documents - before}
+        return replace(self, valid=replace(valid, tokens=tokens[at:], **rest))
+
+    def _text(self, tokens: np.ndarray) -> str:
+        """Some bytes of a letter that a cut parts count as others."""
+        return str(self.tokenizer.decode(tokens.tolist(), skip_special_tokens=True))
 
 
 def prepare(

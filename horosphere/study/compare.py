@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -13,123 +12,92 @@ from typing import Any
 import torch
 
 from horosphere import catalogue
-from horosphere.catalogue import Comparison, Entrant
+from horosphere.catalogue import Entrant
 from horosphere.errors import UserError
 from horosphere.files import locked
-from horosphere.progress import progress
-from horosphere.recipes import recipe_names
 from horosphere.runs import Run, made_with
 from horosphere.study.executors import Executor
-from horosphere.study.jobs import Job, run_all
+from horosphere.study.jobs import Job, Trainer
+from horosphere.study.planning import Study, slug
 from horosphere.study.table import RESULTS, Results, Row, require_same_study
+from horosphere.study.tune import tune
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
-from horosphere.train.recipe import Recipe
-from horosphere.train.task import CompareOptions, Task
+from horosphere.train.task import Task
 
 BEFORE = Entrant("before", flat=True, baseline=True)
-
-
-@dataclass(frozen=True)
-class Study:
-    """What is compared, and how."""
-
-    title: str
-    comparison: Comparison
-    recipes: dict[str, Recipe]  # of each entrant
-    words: dict[str, list[str]]  # what `horosphere train` is told of each entrant
-    options: CompareOptions
-    seeds: int
-    out: Path
-
-    @property
-    def task(self) -> Task[Any]:
-        return next(iter(self.recipes.values())).task
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What tells it from other studies. With more seeds it is the same."""
-        return {entrant: [said[0], *sorted(said[1:])] for entrant, said in self.words.items()}
-
-
-def plan(
-    name: str, settings: Sequence[str], options: CompareOptions | None, seeds: int, out: Path, title: str | None = None
-) -> Study:
-    """The study of a comparison or recipe by name, under settings for all entrants."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file: --out takes the name of a folder here")
-    known = catalogue.comparisons()
-    if name in known and name not in recipe_names():
-        comparison = known[name]
-        options = options or Recipe.read(comparison.entrants[0].recipe, settings).task.options()
-        if options.geometries:
-            raise UserError(
-                f"geometries={','.join(options.geometries)}: the entrants of {name} are fixed; leave it out"
-            )
-    else:
-        task = Recipe.read(name, settings).task
-        options = options or task.options()
-        comparison = task.comparison(options)
-    _refuse_decided(comparison, settings)
-    words = {e.name: [e.recipe or name, *settings, *e.changes] for e in comparison.entrants}
-    recipes = {entrant: Recipe.read(said[0], said[1:]) for entrant, said in words.items()}
-    evened = next(iter(recipes.values())).task.evened(recipes)
-    _refuse_decided(comparison, settings, {change.partition("=")[0] for more in evened.values() for change in more})
-    words = {entrant: [*said, *evened.get(entrant, [])] for entrant, said in words.items()}
-    return Study(title or name, comparison, recipes, words, options, seeds, out)
-
-
-def _refuse_decided(comparison: Comparison, settings: Sequence[str], evened: Set[str] = frozenset()) -> None:
-    """What the entrants differ in, or what makes them alike in size, is not for users to set."""
-    decided = evened | {change.partition("=")[0] for entrant in comparison.entrants for change in entrant.changes}
-    if len({entrant.recipe for entrant in comparison.entrants}) > 1:
-        decided |= {"model", "geometry"}
-    for setting in settings:
-        if setting.partition("=")[0].strip() in decided:
-            how = f"leave it out, or train one {comparison.column} with it"
-            raise UserError(f"{setting}: this is what the entrants of the comparison differ in; {how}")
+STUCK = 0.05  # a score that is not better than the floor by this share of it: nothing more was learned
 
 
 def compare(study: Study, executor: Executor, device: str, overwrite: bool = False, quiet: bool = False) -> Results:
     """Train every entrant with every seed, each by a command of its own into a folder below `out`.
 
+    Where something is tuned, each entrant first tries the grid with the first seed, judged by one half of what is held
+    out. Its best goes into the trainings, which have other seeds and are judged by the other half.
     A study that was stopped goes on where it was; runs that are done stay.
     """
     recipe, task = next(iter(study.recipes.values())), study.task
     task.quiet, task.world = quiet, World(device=torch.device(device))
     data = task.open_data()  # here, so that complaints come once, and before jobs look for caches that are not there
+    if study.grid.values:
+        task.parted(data, "tuning")
     task.check_study(study.options, data)
     engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data))
     del data  # the jobs open it themselves
-    seeds = range(engine.seed, engine.seed + study.seeds)
-    there = executor.device(device)
-    jobs = {(seed, name): _job(study, name, seed, engine.steps, there) for seed in seeds for name in study.words}
-    if overwrite:
-        jobs = {key: job.anew() for key, job in jobs.items()}
+    trainer = Trainer(executor, executor.device(device), engine.steps, overwrite, quiet)
     with locked(study.out):
         require_same_study(study.out / RESULTS, study.asked, overwrite)
-        with progress("training", sum(job.steps for job in jobs.values()), quiet) as update:
-            run_all(list(jobs.values()), executor, update)
-        results = _judged(study, jobs, engine, device)
+        first, tuned = engine.seed, tune(study, engine.seed, trainer)
+        final = study
+        if tuned:
+            final = study.with_words({name: [*tuned[name].chosen, "judged_on=rest"] for name in study.words})
+            first += 1
+        seeds = range(first, first + study.seeds)
+        pairs = [(seed, name) for seed in seeds for name in study.words]
+        folders = {(seed, name): study.out / slug(name, str(seed)) for seed, name in pairs}
+        jobs = {(s, name): trainer.job(final.words_of(name, s), folder) for (s, name), folder in folders.items()}
+        failed = trainer("training", list(jobs.values()))
+        results = _judged(final, jobs, failed, engine, device)
+        results = replace(results, rows=[replace(row, tuned=tuned.get(row.name)) for row in results.rows])
         results.save(study.out, study.asked)
     return results
 
 
-def _judged(study: Study, jobs: Mapping[tuple[int, str], Job], engine: EngineConfig, device: str) -> Results:
+def _judged(
+    study: Study, jobs: Mapping[tuple[int, str], Job], failed: Mapping[Path, str], engine: EngineConfig, device: str
+) -> Results:
     """What the runs of the jobs came to."""
     task = study.task
     seeds = sorted({seed for seed, _ in jobs})
     a_step, rows = engine.batch * task.units_per_row, []
+    before: list[dict[str, float]] = []
+    beside: dict[str, dict[str, float]] = {}
     for entrant in study.comparison.entrants:
-        runs = [Run.open(jobs[seed, entrant.name].folder) for seed in seeds]
-        scores = [{**run.scores(), **task.judge(run, study.options, device)} for run in runs]
-        rows.append(_row(entrant, runs, scores, task, a_step))
-        before = [run.evaluations()[0] for run in runs]
-    if task.measures_before:  # nothing has learned yet: all entrants begin alike
-        rows.append(
-            replace(rows[-1], entrant=BEFORE, parameters=0, scores=_columns(before), seconds=[0.0], step_ms=0.0)
-        )
-    return _results(study, rows, made_with(device), runs[0].baselines())
+        mine = {seed: jobs[seed, entrant.name].folder for seed in seeds}
+        runs = {seed: Run.open(folder) for seed, folder in mine.items() if folder not in failed}
+        scores = {seed: {**run.scores(), **task.judge(run, study.options, device)} for seed, run in runs.items()}
+        why = {seed: failed[folder] for seed, folder in mine.items() if folder in failed}
+        why |= {seed: said for seed, run in runs.items() if (said := _stuck(task, run))}
+        rows.append(replace(_row(entrant, runs, scores, task, a_step, seeds), failed=dict(sorted(why.items()))))
+        for run in runs.values():
+            beside = beside or run.baselines()
+        before = [run.evaluations()[0] for run in runs.values()] or before
+    if task.measures_before and before:  # nothing has learned yet: all entrants begin alike
+        columns = _columns(dict(enumerate(before)), range(len(before)))
+        rows.append(replace(rows[-1], entrant=BEFORE, parameters=0, scores=columns, seconds=[], step_ms=0.0, failed={}))
+    return _results(study, rows, made_with(device), beside)
+
+
+def _stuck(task: Task[Any], run: Run) -> str:
+    """Why a training counts as failed that ended well: its score is that of the task's floor."""
+    floor, scores = run.baselines().get(task.floor, {}), run.scores()
+    metric = next((m for m in task.metrics if m.role == "judged" and m.name in floor and m.name in scores), None)
+    if metric is None:
+        return ""
+    score, least, digits = scores[metric.name], floor[metric.name], metric.digits
+    if metric.ahead(score, least) > STUCK * abs(least):
+        return ""
+    return f"stuck: {metric.title} {score:.{digits}f}, and {task.floor} has {least:.{digits}f}"
 
 
 def examine(study: Study, results: Results) -> Any:
@@ -138,51 +106,63 @@ def examine(study: Study, results: Results) -> Any:
     return study.task.examine({row.name: Run.open(row.folders[0]) for row in shown})
 
 
-def _job(study: Study, name: str, seed: int, steps: int, device: str) -> Job:
-    slug = "-".join(re.findall(r"[\w.-]+", name.lower()))
-    folder = study.out / f"{slug}-{seed}"
-    return Job(folder.name, ("train", *study.words[name], f"seed={seed}", "--device", device), folder, steps)
-
-
-def _row(entrant: Entrant, runs: list[Run], scores: list[dict[str, float]], task: Task[Any], a_step: int) -> Row:
-    lines, unit = [run.lines() for run in runs], f"{task.unit}_per_second"
+def _row(
+    entrant: Entrant,
+    runs: Mapping[int, Run],
+    scores: Mapping[int, dict[str, float]],
+    task: Task[Any],
+    a_step: int,
+    seeds: Sequence[int],
+) -> Row:
+    """Of the runs, by seed, that ended."""
+    if not runs:
+        return Row(entrant, 0, {}, [], 0.0, "", [], [])
+    lines, unit = [run.lines() for run in runs.values()], f"{task.unit}_per_second"
     samples = [line["sample"] for line in lines[0] if "sample" in line]
-    evaluations = [run.evaluations() for run in runs]
-    metric = next((m.name for m in task.metrics if m.name in evaluations[0][0]), "loss")
-    if len(evaluations[0]) < 2:  # one evaluation, at the end, makes no curve
-        evaluations, metric = [[line for line in run if "loss" in line] for run in lines], "loss"
-    at = [{int(line["step"]): line[metric] for line in run} for run in evaluations]
-    common = sorted(set.intersection(*map(set, at)))
-    curve = [(float(step * a_step), fmean(run[step] for run in at)) for step in common]
+    curve_of, curve = _curve([run.evaluations() for run in runs.values()], lines, task, a_step)
     return Row(
         entrant=entrant,
-        parameters=runs[0].about.count("parameters"),
-        scores=_columns(scores),
+        parameters=next(iter(runs.values())).about.count("parameters"),
+        scores=_columns(scores, seeds),
         seconds=[max(line.get("seconds", 0.0) for line in run) for run in lines],
         step_ms=1000 * a_step / median(line[unit] for run in lines for line in run if unit in line),
-        curve_of=metric,
+        curve_of=curve_of,
         curve=curve,
-        folders=[str(run.folder) for run in runs],
+        folders=[str(run.folder) for run in runs.values()],
         sample=samples[-1] if samples else "",
     )
 
 
-def _columns(scores: list[dict[str, float]]) -> dict[str, list[float]]:
-    """By name, what all of them have."""
-    return {name: [s[name] for s in scores] for name in scores[0] if all(name in s for s in scores)}
+def _curve(
+    evaluations: list[list[dict[str, float]]], lines: list[list[dict[str, Any]]], task: Task[Any], a_step: int
+) -> tuple[str, list[tuple[float, float]]]:
+    """What it shows, and the mean over runs there: of evaluations, or of the loss where these make no curve."""
+    metric = next((m.name for m in task.metrics if m.name in evaluations[0][0]), "loss")
+    if len(evaluations[0]) < 2:  # one evaluation, at the end
+        evaluations, metric = [[line for line in run if "loss" in line] for run in lines], "loss"
+    at = [{int(line["step"]): line[metric] for line in run} for run in evaluations]
+    common = sorted(set.intersection(*map(set, at)))
+    return metric, [(float(step * a_step), fmean(run[step] for run in at)) for step in common]
+
+
+def _columns(scores: Mapping[int, dict[str, float]], seeds: Sequence[int]) -> dict[str, list[float]]:
+    """By name, what all runs have: a number for each seed, NaN for one whose training failed."""
+    first = next(iter(scores.values()))
+    names = [name for name in first if all(name in of for of in scores.values())]
+    return {name: [scores[seed][name] if seed in scores else math.nan for seed in seeds] for name in names}
 
 
 def _results(study: Study, rows: list[Row], made: dict[str, Any], baselines: dict[str, dict[str, float]]) -> Results:
     """Rows from the best to the worst."""
     task = study.task
-    metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in rows))
+    learned = [row for row in rows if row.scores]
+    metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in learned))
+    nothing = {metric.name: [math.nan] * study.seeds for metric in metrics}
+    rows = [row if row.scores else replace(row, scores=nothing) for row in rows]
     if not any(metric.role == "judged" for metric in metrics):
         raise UserError(f"{study.title}: the task {task.kind} measures nothing that runs could be compared by")
-    for row, metric in ((row, metric) for row in rows for metric in metrics):
-        if not all(map(math.isfinite, row.scores[metric.name])):
-            raise UserError(f"{row.name}: its {metric.title} is not finite; lower lr, and run the study again")
     first = next(metric for metric in metrics if metric.role == "judged")
-    rows = sorted(rows, key=lambda row: -first.ahead(fmean(row.scores[first.name]), 0.0))
+    rows = sorted(rows, key=lambda row: -first.merit(row.scores[first.name]))
     titles = {metric.name: metric.title for metric in metrics}
     return Results(
         title=study.title,

@@ -12,9 +12,10 @@ from horosphere import catalogue
 from horosphere.errors import UserError, choices
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
-from horosphere.study.compare import Study, compare, plan
+from horosphere.study.compare import compare
 from horosphere.study.executors import Executor
-from horosphere.study.table import BEYOND, Results, require_same_study
+from horosphere.study.planning import Study, plan
+from horosphere.study.table import PAIRED, Results, require_same_study
 from horosphere.tables import table_lines
 from horosphere.tasks.few_shot import ZERO
 
@@ -55,17 +56,17 @@ class FewShotTable:
             return "1 seed: one run says nothing about chance. Pass --seeds 3."
         pairs = [(a, b) for a, b in PAIRS if a in self.scores and b in self.scores]
         pairs = pairs or [(method, ZERO_SHOT) for method in self.scores if method != ZERO_SHOT]
-        return f"{self.seeds} seeds. {' '.join(self._between(a, b) for a, b in pairs)}"
+        return f"{self.seeds} seeds, {PAIRED}. {' '.join(self._between(a, b) for a, b in pairs)}"
 
     def _between(self, a: str, b: str) -> str:
         won, lost = self._wins(a, b), self._wins(b, a)
         if not won and not lost:
-            return f"{_sentence(a)} and {b} are within the spread of seeds of each other."
-        said = [f"{x} beats {y} {BEYOND} on {_listed(on)}" for x, y, on in ((a, b, won), (b, a, lost)) if on]
+            return f"{_sentence(a)} and {b} cannot be told apart."
+        said = [f"{x} beats {y} on {_listed(on)}" for x, y, on in ((a, b, won), (b, a, lost)) if on]
         return f"{_sentence('; '.join(said))}."
 
     def _wins(self, a: str, b: str) -> list[str]:
-        """The columns in which a beats b, beyond the spread of seeds."""
+        """The columns in which a beats b, beyond chance."""
         return [n for n, metric in self.columns.items() if metric.beats(self.scores[a][n], self.scores[b][n])]
 
     def save(self, folder: Path, asked: dict[str, Any]) -> None:

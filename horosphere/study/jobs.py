@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from horosphere.errors import UserError
-from horosphere.progress import Update
-from horosphere.runs import RUN, steps_done
+from horosphere.errors import NotFinite, UserError
+from horosphere.progress import Update, progress
+from horosphere.runs import RUN, Run, steps_done
 from horosphere.stopping import sigterm_as_ctrl_c
 from horosphere.study.executors import Executor, Handle
 
@@ -49,9 +49,13 @@ class Job:
         return file.read_bytes() if file.is_file() else None
 
 
-def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
-    """All of them. When one fails, or on Ctrl-C or SIGTERM, the others save and stop."""
+def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> dict[str, str]:
+    """All of them. {name: what it said} of those whose training diverged.
+
+    When one fails in another way, or on Ctrl-C or SIGTERM, the others save and stop.
+    """
     waiting, finished, lost = list(jobs), 0, Counter[str]()
+    diverged: dict[str, str] = {}
     running: dict[Handle, Job] = {}
     for job in jobs:
         job.require_place()
@@ -71,6 +75,9 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
                     if outcome.lost and lost[job.name] < RETRIES:
                         lost[job.name] += 1
                         waiting.insert(0, job)
+                    elif outcome.code == NotFinite.exit_code:
+                        diverged[job.name] = outcome.said
+                        finished += job.steps
                     elif outcome.code:
                         raise UserError(f"{job.name}: {outcome.said or f'it ended with code {outcome.code}'}")
                     else:
@@ -83,3 +90,34 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> None:
             for handle in running:
                 handle.wait()
             executor.close()
+    return diverged
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains what a study needs, each by a job, and knows which of them diverged."""
+
+    executor: Executor
+    device: str
+    steps: int
+    overwrite: bool
+    quiet: bool
+
+    def job(self, words: Sequence[str], folder: Path) -> Job:
+        """Of "train", a recipe and its settings."""
+        return Job(folder.name, (*words, "--device", self.device), folder, self.steps)
+
+    def __call__(self, what: str, jobs: Sequence[Job]) -> dict[Path, str]:
+        """{folder: why} of the trainings that diverged, those of an earlier call too: they are not tried again."""
+        if self.overwrite:
+            jobs = [job.anew() for job in jobs]
+        before = {} if self.overwrite else {job.folder: _failure(job.folder) for job in jobs}
+        waiting = [job for job in jobs if not before.get(job.folder)]
+        with progress(what, sum(job.steps for job in waiting), self.quiet) as update:
+            said = run_all(waiting, self.executor, update)
+        now = {job.folder: said[job.name] for job in waiting if job.name in said}
+        return {folder: f"diverged: {why}" for folder, why in {**before, **now}.items() if why}
+
+
+def _failure(folder: Path) -> str:
+    return Run.open(folder).failure() if (folder / RUN).is_file() else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from horosphere.catalogue import Entrant
@@ -13,10 +15,11 @@ from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.foreign import read_json
+from horosphere.study.grid import Tuned
 from horosphere.tables import table_lines
 
 RESULTS = "study.json"
-BEYOND = "beyond the spread of seeds"
+PAIRED = "paired (± is a 95 % interval)"
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,16 @@ class Row:
 
     entrant: Entrant
     parameters: int
-    scores: dict[str, list[float]]  # of each seed, at the end
+    scores: dict[str, list[float]]  # of each seed, at the end; NaN of a training that failed
     seconds: list[float]  # of each training
     step_ms: float  # the median
     curve_of: str  # the metric that its curve shows
     curve: list[tuple[float, float]]  # units read in training, and the mean over seeds there
     folders: list[str]  # of the runs
     sample: str = ""  # what the first of them wrote
+    failed: dict[int, str] = field(default_factory=dict)  # {seed: why}: it diverged, or learned nothing
+    tuned: Tuned | None = None
+    gflop: float = 0.0  # of a step; 0: not counted
 
     @property
     def name(self) -> str:
@@ -66,24 +72,47 @@ class Results:
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Heads and cells of the table a person reads."""
         shown = [metric for metric in self.metrics if metric.role != "detail"]
-        heads = [self.column, "parameters", *(metric.head for metric in shown), "ms/step", "time"]
+        columns = self._more_columns()
+        heads = [self.column, *columns, "parameters", *(metric.head for metric in shown), "ms/step", "time"]
         rows = [
             [
                 row.name,
+                *(of(row) for of in columns.values()),
                 f"{row.parameters:,}",
                 *(metric.cell(row.scores[metric.name]) for metric in shown),
-                *(["", ""] if row.entrant.baseline else [_step(row.step_ms), f"{median(row.seconds):.1f} s"]),
+                *([_step(row.step_ms), f"{median(row.seconds):.1f} s"] if row.seconds and row.step_ms else ["", ""]),
             ]
             for row in self.rows
         ]
         for name, scores in self.baselines.items():
             told = [metric.cell([scores[metric.name]]) if metric.name in scores else "" for metric in shown]
-            rows.append([name, "", *told, "", ""])
+            rows.append([name, *[""] * len(columns), "", *told, "", ""])
         return heads, rows
 
+    def _more_columns(self) -> dict[str, Callable[[Row], str]]:
+        """What only some studies have: values that were tuned, trainings that failed, operations counted."""
+        columns: dict[str, Callable[[Row], str]] = {}
+        if tuned := next((row.tuned for row in self.rows if row.tuned), None):
+            head = " ".join(word.partition("=")[0] for word in tuned.chosen)
+            columns[head] = lambda row: row.tuned.cell if row.tuned else ""
+        if any(row.failed for row in self.rows):
+            columns["failed"] = lambda row: f"{len(row.failed)} of {self.seeds}" if row.failed else ""
+        if any(row.gflop for row in self.rows):
+            columns["GFLOP/step"] = lambda row: f"{row.gflop:,.3g}" if row.gflop else ""
+        return columns
+
     def lines(self) -> list[str]:
-        """For a terminal: the table and the verdict."""
-        return [*table_lines(*self.cells(), best=self.best()), self.verdict()]
+        """For a terminal: the table, what a reader should know of it, and the verdict."""
+        return [*table_lines(*self.cells(), best=self.best()), *self.notes(), self.verdict()]
+
+    def notes(self) -> list[str]:
+        """Trainings that failed, each with its reason, and values at the edge of what was tried."""
+        said = [f"{row.name}, seed {seed}: {why}" for row in self.rows for seed, why in row.failed.items()]
+        edge = [row.name for row in self.rows if row.tuned and row.tuned.edge]
+        if edge:
+            where = f"the best value lies at the edge of what was tried, for {' and '.join(edge)}"
+            said.append(f"* {where}: a better one may lie beyond")
+        return said
 
     def best(self) -> range:
         """Which rows to mark: the best ones, unless all are."""
@@ -93,8 +122,9 @@ class Results:
     def leaders(self) -> list[Row]:
         """The best rows: several where the digits shown do not tell them apart."""
         first = self.judged[0]
-        best = fmean(self.rows[0].scores[first.name])
-        return [row for row in self.rows if round(first.ahead(best, fmean(row.scores[first.name])), first.digits) <= 0]
+        best = first.merit(self.rows[0].scores[first.name])
+        merits = [(row, first.merit(row.scores[first.name])) for row in self.rows]
+        return [row for row, merit in merits if merit > -math.inf and round(best - merit, first.digits) <= 0]
 
     # -- the verdict ------------------------------------------------------------------------------------------------
 
@@ -108,6 +138,8 @@ class Results:
         if len(self.rows) < 2:
             return f"{several} of one {self.column}: nothing to compare."
         best, first = self.leaders(), self.judged[0]
+        if not best:
+            return f"{several}: every training failed.{self._failures()}"
         if self.seeds < 2:
             has = f"{best[0].name} has" if len(best) == 1 else f"{' and '.join(row.name for row in best)} share"
             said = f"{has} the best {first.title} ({first.cell(best[0].scores[first.name])})"
@@ -116,7 +148,11 @@ class Results:
         told = {frozenset((a.name, b.name)) for a, b in pairs}
         more = [(a, b) for a, b in self._ablations() if {a.name, b.name} not in told]
         said = " ".join(self._between(a, b) for a, b in [*pairs, *more])
-        return f"{several}. {said}{self._conclusion(pairs)}"
+        return f"{several}, {PAIRED}. {said}{self._failures()}{self._conclusion(pairs)}"
+
+    def _failures(self) -> str:
+        said = [f"{row.sentence_name} failed in {len(row.failed)} of {self.seeds}" for row in self.rows if row.failed]
+        return f" {', '.join(said)}." if said else ""
 
     def pairs(self) -> list[tuple[Row, Row]]:
         """Who answers to whom, the curved one first: twins; else the best of each kind; else the first two."""
@@ -137,22 +173,30 @@ class Results:
         return [(rows[row.entrant.ablation_of], row) for row in self.rows if row.entrant.ablation_of in rows]
 
     def _wins(self, a: Row, b: Row) -> list[Metric]:
-        """What a beats b on, beyond the spread of seeds."""
+        """What a beats b on, beyond chance. Who fails more often beats nobody."""
+        if len(a.failed) > len(b.failed):
+            return []
         return [metric for metric in self.judged if metric.beats(a.scores[metric.name], b.scores[metric.name])]
 
     def _between(self, a: Row, b: Row) -> str:
         won, lost = self._wins(a, b), self._wins(b, a)
         if not won and not lost:
-            return f"{a.sentence_name} and {b.sentence_name} are within the spread of seeds of each other."
-        if won and lost:
-            ours, theirs = (" and ".join(metric.title for metric in metrics) for metrics in (won, lost))
-            other = f"{b.sentence_name} beats {a.sentence_name} on {theirs}"
-            return f"{a.sentence_name} beats {b.sentence_name} {BEYOND} on {ours}, {other}."
-        winner, loser, metrics = (a, b, won) if won else (b, a, lost)
-        gaps = {m: m.ahead(fmean(winner.scores[m.name]), fmean(loser.scores[m.name])) for m in metrics}
-        by = " and ".join(f"by {gap:.{m.digits}f} on {m.title}" for m, gap in gaps.items())
-        only = " only" * (len(metrics) < len(self.judged))
-        return f"{winner.sentence_name} beats {loser.sentence_name} {BEYOND}, {by}{only}."
+            by = " and ".join(self._lead(a, b, m) for m in self.judged)
+            return f"{a.sentence_name} and {b.sentence_name} cannot be told apart ({by})."
+        said = [
+            f"{x.sentence_name} beats {y.sentence_name} by {' and '.join(self._lead(x, y, m) for m in metrics)}"
+            for x, y, metrics in ((a, b, won), (b, a, lost))
+            if metrics
+        ]
+        only = " only" * (len(won or lost) < len(self.judged) and len(said) == 1)
+        return f"{'; '.join(said)}{only}."
+
+    def _lead(self, a: Row, b: Row, metric: Metric) -> str:
+        """ "0.021 ± 0.006 on bits/byte": how far a is ahead of b"""
+        lead = metric.lead(a.scores[metric.name], b.scores[metric.name])
+        if not math.isfinite(lead.half):
+            return f"fewer than two pairs on {metric.title}"
+        return f"{lead.mean:.{metric.digits}f} ± {lead.half:.{metric.digits}f} on {metric.title}"
 
     def _conclusion(self, pairs: list[tuple[Row, Row]]) -> str:
         pairs = [(a, b) for a, b in pairs if b.entrant.flat and not a.entrant.flat]
@@ -179,7 +223,16 @@ class Results:
     def save(self, folder: Path, asked: dict[str, Any]) -> None:
         """asked: what tells the study from others, by name."""
         about = {"verdict": self.verdict(), "asked": asked, **asdict(self)}
-        write_whole(folder / RESULTS, (json.dumps(about, indent=2) + "\n").encode())
+        write_whole(folder / RESULTS, (json.dumps(without_nan(about), indent=2) + "\n").encode())
+
+
+def without_nan(tree: Any) -> Any:
+    """As JSON has it: what failed is null."""
+    if isinstance(tree, dict):
+        return {name: without_nan(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [without_nan(value) for value in tree]
+    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
 def require_same_study(file: Path, asked: dict[str, Any], overwrite: bool) -> None:

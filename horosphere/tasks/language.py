@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
+from horosphere.data.order import Part
 from horosphere.data.tokenizer import CHARACTERS, load_tokenizer, special_tokens, token_numbers
 from horosphere.data.tokens import Corpus, SequentialWindows, Windows, packed_positions, text_tokens
 from horosphere.errors import UserError
@@ -34,6 +37,7 @@ from horosphere.measure.language import (
     told_apart,
 )
 from horosphere.models.carried import Carried
+from horosphere.models.ngram import WEIGHTS as NGRAMS
 from horosphere.models.ngram import NGram
 from horosphere.models.pretrained import CONFIG, put_files, read_language_model
 from horosphere.models.weights import begin_with
@@ -79,6 +83,7 @@ model = AutoModelForCausalLM.from_pretrained(".", trust_remote_code=True)  # run
 tokenizer = AutoTokenizer.from_pretrained(".")
 ```
 """
+COUNTED = 1 << 24  # tokens, evenly spread, whose frequencies are taken: sorting them takes two seconds
 SAMPLE = 48  # tokens that a model in training writes for people to look at
 INNER = 16  # in a study, the dense models' intermediate_size is a multiple of it
 
@@ -101,6 +106,8 @@ class Language(Task[Corpus]):
 
     kind = "language"
     unit = "tokens"
+    sizes = "widths"
+    floor = "unigram"
     mark = CONFIG
     then = 'horosphere generate {run} "Once upon"'
     options = LanguageOptions
@@ -134,6 +141,9 @@ class Language(Task[Corpus]):
         chosen, cache = (self.data, self.tokenizer, self.vocab, self.valid), cache_folder()
         with progress("reading text, MB", streams.megabytes(self.data), self.quiet) as update:
             return streams.prepare(*chosen, cache, update, self.field)
+
+    def parted(self, data: Corpus, part: Part) -> Corpus:
+        return data.parted(part)
 
     def rows(self, data: Corpus) -> int:
         return len(data.train) // self.length
@@ -227,12 +237,15 @@ class Language(Task[Corpus]):
         return {**scores, **_curvatures(model)}
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """What counting alone predicts of characters."""
-        if self.tokenizer != CHARACTERS:
-            return {}
+        """What counting alone predicts: frequencies of tokens; of characters, of three in a row too."""
         train, valid = self.corpus.train, self.corpus.valid
-        found = NGram(train.tokens, train.vocab_size).perplexities(valid.tokens)
-        return {name: {"perplexity": value} for name, value in found.items()}
+        if self.tokenizer == CHARACTERS:
+            found = NGram(train.tokens, train.vocab_size).perplexities(valid.tokens)
+        else:
+            some = [np.asarray(part.tokens[:: -(-len(part) // COUNTED)]) for part in (train, valid)]
+            found = NGram(some[0], train.vocab_size, NGRAMS[:1]).perplexities(some[1])
+        per_byte = len(valid) / valid.text_bytes
+        return {name: {"perplexity": x, "bits_per_byte": math.log2(x) * per_byte} for name, x in found.items()}
 
     def sample(self, model: nn.Module) -> str:
         tokens = min(SAMPLE, self.length - 1)
@@ -389,7 +402,7 @@ def run_corpus(folder: str | Path, tokenizer: PreTrainedTokenizerFast) -> Corpus
     """What a run was trained on, and what was held out."""
     run = Run.open(folder, Language.kind)
     task = cast(Language, Language.of(run))
-    corpus = task.open_data()
+    corpus = task.in_part(task.open_data())
     same = corpus.tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
     if not same or task.facts(corpus)["tokens"] != run.about.facts.get("tokens"):
         raise UserError(f"{task.data} has changed since {folder} was trained on it: name a text with --data")

@@ -16,6 +16,7 @@ from horosphere import catalogue
 from horosphere.cache import cache_folder
 from horosphere.data import tokens as streams
 from horosphere.data.masking import NOT_ASKED, Spans, Special, asked_at_most, hide, joined, spans_of
+from horosphere.data.order import Part
 from horosphere.data.tokenizer import load_tokenizer, token_numbers
 from horosphere.data.tokens import Corpus
 from horosphere.errors import UserError, one_line
@@ -99,6 +100,7 @@ class Masked(Task[Corpus]):
 
     kind = "masked"
     unit = "tokens"
+    floor = "unigram"
     then = 'horosphere predict {run} "a text with a [MASK] in it"'
     asks = f"texts with {MASK} in them"
     best = 5
@@ -129,6 +131,9 @@ class Masked(Task[Corpus]):
         chosen, cache = (self.data, self.tokenizer, self.vocab, self.valid), cache_folder()
         with progress("reading text, MB", streams.megabytes(self.data), self.quiet) as update:
             return streams.prepare(*chosen, cache, update, self.field)
+
+    def parted(self, data: Corpus, part: Part) -> Corpus:
+        return data.parted(part)
 
     def rows(self, data: Corpus) -> int:
         return len(self._spans(data, "train"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from horosphere import catalogue
 from horosphere.data.classes import write_classes
 from horosphere.data.dense import DenseData
 from horosphere.data.dense_batches import collate_masks, cut
+from horosphere.data.order import Part, half
 from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.extras import require
@@ -44,6 +45,9 @@ class Masks(Task[DenseData[Any]]):
     def check(self, engine: EngineConfig) -> None:
         if self.scale[0] > self.scale[1]:
             raise UserError(f"scale={self.scale[0]:g},{self.scale[1]:g}: two positive numbers, the smaller first")
+
+    def parted(self, data: DenseData[Any], part: Part) -> DenseData[Any]:
+        return replace(data, valid=data.valid.subset(half(np.arange(len(data.valid)), part)))
 
     def rows(self, data: DenseData[Any]) -> int:
         return len(data.train)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from horosphere import catalogue
-from horosphere.data.order import evenly
+from horosphere.data.order import Part, evenly, half
 from horosphere.data.pairs import SIDES, PairData, PairOptions, open_pairs
 from horosphere.data.vocabulary import (
     BEGIN,
@@ -113,6 +113,9 @@ class Pairs(Task[PairData]):
     def open_data(self) -> PairData:
         how = PairOptions(self.tokens, self.least, self.length)
         return open_pairs(self.data, self.valid, how, self.vocabularies)
+
+    def parted(self, data: PairData, part: Part) -> PairData:
+        return replace(data, valid=half(data.valid, part))
 
     def rows(self, data: PairData) -> int:
         return len(data.train)

@@ -18,7 +18,7 @@ from horosphere.data import Graph
 from horosphere.data.augment import Augmentation, Crop, Draws, augment, in_channels, normalise, on_device, whole_box
 from horosphere.data.classes import ClassTree, read_classes, write_classes
 from horosphere.data.images import THUMBNAIL, ImageData, ImageSet, Later, open_images, read_picture
-from horosphere.data.order import evenly
+from horosphere.data.order import Part, evenly, half
 from horosphere.data.read_ahead import ReadAhead
 from horosphere.errors import UserError
 from horosphere.evaluate.classification import judge_pictures
@@ -119,6 +119,11 @@ class Pictures(Task[ImageData]):
 
     def open_data(self) -> ImageData:
         return open_images(self.data, self.valid, self.download).to(self.world.device)
+
+    def parted(self, data: ImageData, part: Part) -> ImageData:
+        rows = half(np.arange(len(data.valid)), part)
+        held = replace(data.valid, numbers=data.valid.numbers[rows], labels=data.valid.labels[rows])
+        return replace(data, valid=held)
 
     def rows(self, data: ImageData) -> int:
         return len(data.train)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from horosphere import catalogue
+from horosphere.data.order import Part, half
 from horosphere.data.tables import Scaling, Schema, Table, asked_rows, open_table
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
@@ -154,6 +155,10 @@ class Tables(Task[TableData]):
         classes = table.classes if self.learner.answer == "class" else []
         schema = Schema(table.columns, table.target, classes, scaling, answers, len(learned))
         return TableData(scaled(*parts[0]), scaled(*parts[1]), schema)
+
+    def parted(self, data: TableData, part: Part) -> TableData:
+        rows = half(np.arange(len(data.valid)), part)
+        return replace(data, valid=Rows(data.valid.x[rows], data.valid.y[rows]))
 
     def rows(self, data: TableData) -> int:
         return len(data.train)

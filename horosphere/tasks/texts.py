@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from horosphere import catalogue
 from horosphere.data.classes import read_classes, write_classes
-from horosphere.data.order import evenly
+from horosphere.data.order import Part, evenly, half
 from horosphere.data.reviews import Known, TextData, TextOptions, open_texts
 from horosphere.data.vocabulary import PAD, SPECIALS, Vocabulary, padded, read_vocabularies, split, write_vocabularies
 from horosphere.errors import UserError, one_line
@@ -83,6 +83,9 @@ class Texts(Task[TextData]):
 
     def open_data(self) -> TextData:
         return open_texts(self.data, self.valid, TextOptions(self.tokens, self.least, self.length), self.known)
+
+    def parted(self, data: TextData, part: Part) -> TextData:
+        return replace(data, valid=half(data.valid, part))
 
     def rows(self, data: TextData) -> int:
         return len(data.train)

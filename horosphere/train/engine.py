@@ -461,13 +461,15 @@ class _Loop:
 
     @contextmanager
     def abandoned_where_it_fails(self) -> Iterator[None]:
-        """A run that failed before its first step leaves nothing.
+        """A run that failed before its first step leaves nothing; one that diverged later says so.
 
         One that was to replace another one, and failed before its first checkpoint, leaves that one.
         """
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, NotFinite) and self.done:
+                self._write({"step": self.done, "failed": str(error)})
             if self.world.is_main:
                 abandon(self.folder, self.place.folder, empty=not self.done and not self.place.resume)
             raise

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import catalogue, settings
-from horosphere.data.order import alike, shuffled
+from horosphere.data.order import Part, alike, shuffled
 from horosphere.errors import UserError, one_line
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
@@ -56,12 +56,15 @@ class Task(Generic[Data]):
     best: ClassVar[int] = 1  # answers to an input, where nobody asks for more
     mark: ClassVar[str] = WEIGHTS  # the last file of an export: where it is, all are
     alone: ClassVar[str] = ""  # why one process trains it; "": several may
+    floor: ClassVar[str] = ""  # the baseline that a training has to leave behind to have learned anything
+    sizes: ClassVar[str] = ""  # what sizes of its models are called: --dims or --widths of `compare`
     measures_before = False  # scores are taken before the first step too
     no_settings: ClassVar[frozenset[str]] = frozenset({"config"})
 
     model: str  # a name in the catalogue
     data: str  # where to learn from
     start: str | None = None  # a run whose weights this one begins with
+    judged_on: Part = "all"  # the part of what is held out that scores are of: studies tune on one, judge on the other
     config: dict[str, Any] = field(default_factory=dict)  # changes of the network's named configuration
 
     engine: EngineConfig = field(init=False, repr=False, compare=False)
@@ -75,6 +78,15 @@ class Task(Generic[Data]):
 
     def open_data(self) -> Data:
         raise NotImplementedError
+
+    def in_part(self, data: Data) -> Data:
+        """The data with that part of what is held out which `judged_on` names."""
+        return data if self.judged_on == "all" else self.parted(data, self.judged_on)
+
+    def parted(self, data: Data, part: Part) -> Data:
+        """The data with one half of what is held out, "tuning" or "rest"."""
+        what = f"the task {self.kind} holds nothing out that could be parted"
+        raise UserError(f"judged_on={part}: {what}; leave it out, and compare without --tune")
 
     def rows(self, data: Data) -> int:
         """How many rows there are to learn from, for `epochs`."""
@@ -284,6 +296,10 @@ class Task(Generic[Data]):
     def evened(cls, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
         """Settings that make the entrants of a study alike in size, by name."""
         return {}
+
+    def sized(self, size: int) -> list[str]:
+        """Settings that make the model so large, for a sweep over `sizes`."""
+        raise UserError(f"the task {self.kind} has no one number for the size of a model; leave --dims, --widths out")
 
     def check_study(self, options: CompareOptions, data: Data) -> None:
         """Complain before the trainings."""

@@ -28,7 +28,7 @@ def train(recipe: Recipe, place: Place, device: str = "auto") -> FitResult:
             raise UserError(f"{task.alone}; start it without torchrun")
         here.from_main(lambda: runs.require_place(folder, place.resume, place.overwrite) and None)
         task.world, task.quiet = here, place.quiet or not here.is_main
-        data = here.main_first(task.open_data)
+        data = task.in_part(here.main_first(task.open_data))
         engine = recipe.engine
         task.engine = engine = engine.for_data(task.rows(data), engine.batch or task.natural_batch(data))
 
@@ -54,10 +54,10 @@ def reopened(run: Run, here: World, valid: str | None = None, quiet: bool = True
     task = catalogue.resolve(catalogue.task(run.about.task).build).of(run)
     if valid is not None and not hasattr(task, "valid"):
         raise UserError(f"{valid}: a run of the task {task.kind} is judged on its own data only; leave --data out")
-    task = task if valid is None else replace(task, valid=valid)
+    task = task if valid is None else replace(task, valid=valid, judged_on="all")
     task.world, task.quiet = here, quiet
     task.engine = settings.build(EngineConfig, run.about.recipe["engine"], str(run.folder))
-    data = here.main_first(task.open_data)
+    data = task.in_part(here.main_first(task.open_data))
     changed = [name for name, value in task.facts(data).items() if run.about.facts.get(name) != value]
     if valid is None and changed:
         raise UserError(f"{task.data} has changed since {run.folder} was trained on it ({', '.join(changed)})")

@@ -13,8 +13,9 @@ from horosphere.files import locked
 from horosphere.plots.study_report import study_report
 from horosphere.recipes import read_recipe
 from horosphere.runs import About, Run, append, begin
-from horosphere.study.compare import _row, compare, examine, plan
+from horosphere.study.compare import _row, compare, examine
 from horosphere.study.executors import Here
+from horosphere.study.planning import plan
 from horosphere.tasks.language import Language, LanguageOptions, dense_parameters
 from horosphere.tasks.nodes import NodesOptions
 from horosphere.train.recipe import Recipe
@@ -226,7 +227,7 @@ def test_a_study_that_fails_leaves_the_runs_it_was_to_replace(tmp_path, in_this_
         raise UserError("no worker is left")
 
     before = everything()
-    monkeypatch.setattr("horosphere.study.compare.run_all", fail)
+    monkeypatch.setattr("horosphere.study.jobs.run_all", fail)
     with pytest.raises(UserError, match="no worker"):
         compare(study, Here(1), "cpu", overwrite=True, quiet=True)
     assert everything() == before
@@ -234,14 +235,15 @@ def test_a_study_that_fails_leaves_the_runs_it_was_to_replace(tmp_path, in_this_
 
 def test_a_curve_is_the_mean_of_what_the_seeds_had_at_the_same_step(tmp_path):
     lines = {0: {10: 4.0, 20: 2.0}, 1: {5: 9.0, 10: 6.0, 15: 5.0, 20: 3.0}}
-    runs = []
+    runs = {}
     for seed, losses in lines.items():
         about = About("nodes", {}, {"parameters": 7}, {})
         begin(tmp_path / str(seed), about)
         for step, loss in losses.items():
             append(tmp_path / str(seed), {"step": step, "loss": loss, "nodes_per_second": 0.05, "seconds": 1.0})
         append(tmp_path / str(seed), {"step": 20, "eval_map": 0.5})
-        runs.append(Run(tmp_path / str(seed), about))
-    made = _row(catalogue.Entrant("lorentz"), runs, [{"map": 0.5}] * 2, Recipe.read("embedding", ["data=x"]).task, 2)
+        runs[seed] = Run(tmp_path / str(seed), about)
+    scores, task = {seed: {"map": 0.5} for seed in runs}, Recipe.read("embedding", ["data=x"]).task
+    made = _row(catalogue.Entrant("lorentz"), runs, scores, task, 2, seeds=(0, 1))
     assert made.curve == [(20, 5.0), (40, 2.5)]
     assert made.step_ms == pytest.approx(40_000)

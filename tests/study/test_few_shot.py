@@ -7,9 +7,10 @@ import pytest
 
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
-from horosphere.study.compare import compare, plan
+from horosphere.study.compare import compare
 from horosphere.study.executors import Here
 from horosphere.study.few_shot import FewShotStudy, FewShotTable
+from horosphere.study.planning import plan
 from tests.tasks.tiny import FEW_SHOT, write_data
 
 METHODS = ["linear-probe", "coop", "lathadapter", "lathadapter-flat", "coop-lathadapter"]
@@ -82,16 +83,16 @@ def test_too_many_shots_are_told_before_the_trainings(settings, tmp_path, in_thi
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        (([0.8, 0.8], [0.5, 0.5]), ([0.2, 0.2], [0.2, 0.2]), "Coop-lathadapter beats coop B on 1-shot and 2-shot."),
+        (([0.8, 0.8], [0.5, 0.5]), ([0.2, 0.2], [0.2, 0.2]), "Coop-lathadapter beats coop on 1-shot and 2-shot."),
         (
             ([0.8, 0.8], [0.1, 0.1]),
             ([0.2, 0.2], [0.2, 0.2]),
-            "Coop-lathadapter beats coop B on 1-shot; coop beats coop-lathadapter B on 2-shot.",
+            "Coop-lathadapter beats coop on 1-shot; coop beats coop-lathadapter on 2-shot.",
         ),
         (
             ([0.8, 0.1], [0.5, 0.1]),
             ([0.2, 0.2], [0.2, 0.2]),
-            "Coop-lathadapter and coop are within the spread of seeds of each other.",
+            "Coop-lathadapter and coop cannot be told apart.",
         ),
     ],
 )
@@ -103,4 +104,4 @@ def test_the_verdict_says_who_beats_whom_and_where(ours, theirs, said):
         for method, values in (("coop", theirs), ("coop-lathadapter", ours))
     }
     table = FewShotTable(dict.fromkeys(columns, metric), scores, 2, {})
-    assert table.verdict() == f"2 seeds. {said.replace(' B ', ' beyond the spread of seeds ')}"
+    assert table.verdict() == f"2 seeds, paired (± is a 95 % interval). {said}"

@@ -8,6 +8,7 @@ import pytest
 from horosphere.catalogue import Entrant
 from horosphere.errors import UserError
 from horosphere.evaluate.metric import Metric
+from horosphere.study.grid import Tuned
 from horosphere.study.table import RESULTS, Results, Row, require_same_study
 
 RANK = Metric("rank", "mean rank", 2, "low", "judged")
@@ -45,17 +46,24 @@ def test_baselines_stand_below_the_rows_and_no_verdict_speaks_of_them():
 
 
 def tree(name, rank, precision, spread=(0.1, 0.01)):
-    """Three seeds with this mean and standard deviation."""
-    ranks, precisions = ([mean - s, mean, mean + s] for mean, s in ((rank, spread[0]), (precision, spread[1])))
-    return row(name, {"rank": ranks, "map": precisions})
+    """Three seeds with this mean and standard deviation s. Flat space is best where others are not.
+
+    So its differences to others are ±4.3 s.
+    """
+    turn = name == "euclidean"
+    seeds = {
+        "rank": [rank - spread[0], rank, rank + spread[0]],
+        "map": [precision - spread[1], precision, precision + spread[1]],
+    }
+    return row(name, {metric: values[turn:] + values[:turn] for metric, values in seeds.items()})
 
 
-BEYOND = "beyond the spread of seeds"
+PAIRED = "paired (± is a 95 % interval)"
 PAYS, PAYS_NOT = "Curvature pays on this data.", "Curvature does not pay on this data."
 DEPENDS = "Whether curvature pays on this data depends on which of them counts."
-BOTH = f"Lorentz beats Euclidean {BEYOND}, by 0.300 on mAP and by 18.00 on mean rank. {PAYS}"
+BOTH = f"Lorentz beats Euclidean by 0.300 ± 0.043 on mAP and 18.00 ± 0.43 on mean rank. {PAYS}"
 UNSEEN = "Curvature is not seen to pay on this data."
-WITHIN = "are within the spread of seeds of each other."
+APART = "cannot be told apart"
 TREES = {
     "better on both": ([tree("lorentz", 2, 0.9), tree("euclidean", 20, 0.6)], BOTH),
     "flat space is the rival, not the runner-up": (
@@ -64,35 +72,37 @@ TREES = {
     ),
     "better on one": (
         [tree("lorentz", 2, 0.9), tree("euclidean", 2, 0.6)],
-        f"Lorentz beats Euclidean {BEYOND}, by 0.300 on mAP only. {PAYS}",
+        f"Lorentz beats Euclidean by 0.300 ± 0.043 on mAP only. {PAYS}",
     ),
     "better on the one it is not sorted by": (
         [tree("lorentz", 2, 0.9), tree("euclidean", 9, 0.9)],
-        f"Lorentz beats Euclidean {BEYOND}, by 7.00 on mean rank only. {PAYS}",
+        f"Lorentz beats Euclidean by 7.00 ± 0.43 on mean rank only. {PAYS}",
     ),
     "better on one, worse on the other": (
         [tree("lorentz", 9, 0.9), tree("euclidean", 2, 0.6)],
-        f"Lorentz beats Euclidean {BEYOND} on mAP, Euclidean beats Lorentz on mean rank. {DEPENDS}",
+        "Lorentz beats Euclidean by 0.300 ± 0.043 on mAP; Euclidean beats Lorentz by 7.00 ± 0.43 on mean rank. "
+        + DEPENDS,
     ),
     "equal on what sorts, worse on the other": (
         [tree("lorentz", 9, 0.9), tree("euclidean", 2, 0.9)],
-        f"Euclidean beats Lorentz {BEYOND}, by 7.00 on mean rank only. {PAYS_NOT}",
+        f"Euclidean beats Lorentz by 7.00 ± 0.43 on mean rank only. {PAYS_NOT}",
     ),
     "within the spread": (
         [tree("lorentz", 2, 0.901), tree("euclidean", 2.1, 0.9)],
-        f"Lorentz and Euclidean {WITHIN} {UNSEEN}",
+        f"Lorentz and Euclidean {APART} (0.001 ± 0.043 on mAP and 0.10 ± 0.43 on mean rank). {UNSEEN}",
     ),
     "flat space is best": (
         [tree("euclidean", 2, 0.9), tree("lorentz", 9, 0.6), tree("product", 9, 0.5)],
-        f"Euclidean beats Lorentz {BEYOND}, by 0.300 on mAP and by 7.00 on mean rank. {PAYS_NOT}",
+        f"Euclidean beats Lorentz by 0.300 ± 0.043 on mAP and 7.00 ± 0.43 on mean rank. {PAYS_NOT}",
     ),
     "flat space is best by mAP, beaten by rank": (
         [tree("euclidean", 9, 0.9), tree("product", 9, 0.6), tree("lorentz", 2, 0.5)],
-        f"Lorentz beats Euclidean {BEYOND} on mean rank, Euclidean beats Lorentz on mAP. {DEPENDS}",
+        "Lorentz beats Euclidean by 7.00 ± 0.43 on mean rank; Euclidean beats Lorentz by 0.300 ± 0.043 on mAP. "
+        + DEPENDS,
     ),
     "no flat space": (
         [tree("lorentz", 2, 0.9), tree("product", 9, 0.6)],
-        f"Lorentz beats Product {BEYOND}, by 0.300 on mAP and by 7.00 on mean rank.",
+        "Lorentz beats Product by 0.300 ± 0.000 on mAP and 7.00 ± 0.00 on mean rank.",
     ),
 }
 
@@ -100,16 +110,7 @@ TREES = {
 @pytest.mark.parametrize("case", TREES)
 def test_the_verdict_of_geometries(case):
     rows, verdict = TREES[case]
-    assert results(rows, (PRECISION, RANK)).verdict() == f"3 seeds. {verdict}"
-
-
-@pytest.mark.parametrize(("ours", "theirs", "wins"), [(0.11, 0.1, True), (0.21, 0.1, False), (0.1, 0.4, False)])
-def test_a_win_is_beyond_both_spreads_together(ours, theirs, wins):
-    """The means are 0.3 apart."""
-    a, b = [0.9 - ours, 0.9, 0.9 + ours], [0.6 - theirs, 0.6, 0.6 + theirs]
-    assert PRECISION.beats(a, b) is wins
-    assert BITS.beats(b, a) is wins
-    assert not PRECISION.beats(b, a)
+    assert results(rows, (PRECISION, RANK)).verdict() == f"3 seeds, {PAIRED}. {verdict}"
 
 
 # -- one metric: twins and ablations ----------------------------------------------------------------------------------
@@ -130,9 +131,15 @@ def twins(**bits):
 @pytest.mark.parametrize(
     ("bits", "said"),
     [
-        ({}, ["HELM-D and Llama are within the spread of seeds", "Curvature is not seen to pay on this data."]),
-        ({"HELM_D": [1.9, 1.91]}, [f"HELM-D beats Llama {BEYOND}, by 0.1000 on bits/byte.", "in HELM-D only."]),
-        ({"HELM_MiCE": [1.9, 1.91]}, [f"HELM-MiCE beats MiCE-Const {BEYOND}", "in HELM-MiCE only."]),
+        (
+            {},
+            [
+                "HELM-D and Llama cannot be told apart (0.0000 ± 0.0000 on bits/byte).",
+                "Curvature is not seen to pay on this data.",
+            ],
+        ),
+        ({"HELM_D": [1.9, 1.91]}, ["HELM-D beats Llama by 0.1000 ± 0.0000 on bits/byte.", "in HELM-D only."]),
+        ({"HELM_MiCE": [1.9, 1.91]}, ["HELM-MiCE beats MiCE-Const by 0.1000", "in HELM-MiCE only."]),
         (
             {"HELM_D": [1.9, 1.91], "HELM_MiCE": [1.8, 1.81]},
             ["HELM-MiCE beats DeepSeek-V3", "Curvature pays on this data."],
@@ -141,12 +148,12 @@ def twins(**bits):
             {"Llama": [1.9, 1.91], "DeepSeek_V3": [1.9, 1.91]},
             ["Llama beats HELM-D", "DeepSeek-V3 beats HELM-MiCE", "not pay"],
         ),
-        ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama are within", "is not seen to pay"]),
+        ({"HELM_D": [1.8, 2.1]}, ["HELM-D and Llama cannot be told apart (0.0550 ± ", "is not seen to pay"]),
     ],
 )
 def test_the_verdict_of_twins(bits, said):
     verdict = twins(**bits).verdict()
-    assert verdict.startswith("2 seeds. ")
+    assert verdict.startswith(f"2 seeds, {PAIRED}. ")
     assert all(words in verdict for words in said)
 
 
@@ -163,7 +170,7 @@ def test_one_seed_proves_nothing_and_one_entrant_is_alone():
 def test_what_the_shown_digits_do_not_tell_apart_is_a_tie():
     near = [row("lorentz", {"map": [0.9 + 1e-9] * 2}), row("euclidean", {"map": [0.9] * 2}, flat=True)]
     tie = results(near, (PRECISION,), 2)
-    assert tie.verdict().endswith(f"{WITHIN} {UNSEEN}")
+    assert tie.verdict().endswith(f"{APART} (0.000 ± 0.000 on mAP). {UNSEEN}")
     assert not any("best" in line for line in tie.lines())
     lone = [row("lorentz", {"map": [0.9 + 1e-9]}), row("euclidean", {"map": [0.9]}), row("poincare", {"map": [0.5]})]
     one = results(lone, (PRECISION,), 1)
@@ -174,7 +181,7 @@ def test_what_the_shown_digits_do_not_tell_apart_is_a_tie():
 def test_the_curved_entrant_that_wins_most_answers_to_flat_space():
     rows = [tree("lorentz", 9, 0.9), tree("poincare", 1, 0.85), tree("euclidean", 5, 0.8)]
     said = results(rows, (PRECISION, RANK)).verdict()
-    assert f"Poincare beats Euclidean {BEYOND}, by 0.050 on mAP and by 4.00 on mean rank. {PAYS}" in said
+    assert f"Poincare beats Euclidean by 0.050 ± 0.043 on mAP and 4.00 ± 0.43 on mean rank. {PAYS}" in said
 
 
 def family(**ranks):
@@ -229,7 +236,7 @@ def test_lines_fit_a_terminal_and_mark_the_best():
     ).lines()
     assert best.endswith("   <- best")
     assert len(head) == len(other) == len(best) - len("   <- best") < 100
-    assert verdict.startswith("3 seeds. ")
+    assert verdict.startswith(f"3 seeds, {PAIRED}. ")
 
 
 def test_what_is_kept_is_what_was_said(tmp_path):
@@ -260,3 +267,49 @@ def test_results_are_replaced_unasked_only_by_those_that_have_them_too(tmp_path)
 def test_a_pair_that_is_an_ablation_too_is_told_of_once():
     rows = [row("part", {"bits": [1.0, 1.0]}, ablation_of="whole"), row("whole", {"bits": [2.0, 2.0]})]
     assert results(rows, (BITS,), seeds=2).verdict().count("beats") == 1
+
+
+# -- trainings that failed, settings that were tuned ------------------------------------------------------------------
+
+
+def test_trainings_that_failed_are_counted_and_shown():
+    bits = {"HELM-D": [1.5, 1.51, 1.52], "Llama": [1.6, float("nan"), 2.4]}
+    why = {1: "diverged: the loss in steps 1 to 9 is not finite", 2: "stuck: bits/byte 2.4000, and unigram has 2.4100"}
+    rows = [row(name, {"bits": values}, flat=name == "Llama") for name, values in bits.items()]
+    rows[1] = replace(rows[1], failed=why)
+    made = results(rows, (BITS,))
+    heads, cells = made.cells()
+    assert [dict(zip(heads, line, strict=True))["failed"] for line in cells] == ["", "2 of 3"]
+    assert dict(zip(heads, cells[1], strict=True))["bits/byte ↓"] == "2.0000 ± 0.5657"  # of those that ended
+    assert f"Llama, seed 1: {why[1]}" in made.lines()
+    assert f"Llama, seed 2: {why[2]}" in made.lines()
+    assert "Llama failed in 2 of 3." in made.verdict()
+
+
+def test_who_fails_more_often_beats_nobody():
+    better = replace(row("HELM-D", {"bits": [1.0, 1.01, 3.0]}), failed={2: "stuck"})
+    worse = row("Llama", {"bits": [2.0, 2.01, 4.0]}, flat=True)
+    assert "HELM-D and Llama cannot be told apart (1.0000 ± 0.0000" in results([better, worse], (BITS,)).verdict()
+    assert "HELM-D beats Llama" in results([replace(better, failed={}), worse], (BITS,)).verdict()
+
+
+def test_where_all_trainings_failed_nobody_is_best(tmp_path):
+    lost = replace(row("HELM-D", {"bits": [float("nan")] * 2}), failed={0: "diverged", 1: "diverged"}, seconds=[])
+    one = results([row("Llama", {"bits": [1.0, 1.1]}, flat=True), lost], (BITS,), 2)
+    assert one.best() == range(1)
+    assert "fewer than two pairs on bits/byte" in one.verdict()
+    nobody = results([lost, replace(lost, entrant=Entrant("Llama", flat=True))], (BITS,), 2)
+    assert nobody.verdict().startswith("2 seeds: every training failed.")
+    assert not any("best" in line for line in nobody.lines())
+    nobody.save(tmp_path, {})
+    assert json.loads((tmp_path / RESULTS).read_text())["rows"][0]["scores"] == {"bits": [None, None]}
+
+
+def test_what_was_tuned_stands_beside_each_entrant_and_says_where_the_best_is_at_the_edge():
+    tuned = {"lorentz": Tuned(("lr=1e-3",), {"lr=1e-3": 1.0}, edge=True), "euclidean": Tuned(("lr=2e-3",), {}, False)}
+    rows = [replace(tree(name, 2, 0.9), tuned=of) for name, of in tuned.items()]
+    made = results(rows, (PRECISION, RANK))
+    heads, cells = made.cells()
+    assert [dict(zip(heads, line, strict=True))["lr"] for line in cells] == ["1e-3*", "2e-3"]
+    edge = "* the best value lies at the edge of what was tried, for lorentz: a better one may lie beyond"
+    assert edge in made.lines()

@@ -17,8 +17,9 @@ from horosphere.geometry import half_aperture
 from horosphere.models.towers import Towers, TwoTowers
 from horosphere.plots.study_report import study_report
 from horosphere.runs import Run
-from horosphere.study.compare import compare, examine, plan
+from horosphere.study.compare import compare, examine
 from horosphere.study.executors import Here
+from horosphere.study.planning import plan
 from horosphere.tasks.image_text import ImageText, ImageTextOptions, judge, judge_words, open_towers
 from horosphere.train.distributed import World
 from horosphere.train.recipe import Recipe

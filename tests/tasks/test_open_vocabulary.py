@@ -13,7 +13,7 @@ from horosphere.models.adapters import Adaptation
 from horosphere.models.cost_aggregation import CostAggregationConfig, OpenVocabularySegmenter
 from horosphere.models.towers import Towers
 from horosphere.runs import Run
-from horosphere.study.compare import plan
+from horosphere.study.planning import plan
 from horosphere.tasks.open_vocabulary import OpenVocabulary
 from tests.models.tiny_clip import huggingface_clip
 from tests.tasks.test_every_task import live
