@@ -1,11 +1,12 @@
 """What curvature itself buys on books: all three curvatures at three sizes, and HELM-D taken apart.
 
     python benchmarks/books.py --plan                                  # the trainings, and an estimate of GPU minutes
-    python benchmarks/books.py --data ../shared/data --device cuda --jobs 10 --minutes 9
+    python benchmarks/books.py --data ../shared/data --device cuda --jobs 10 --minutes 8.5
     python benchmarks/books.py --smoke                                 # anywhere: tiny, stopped once, gone on with
 
 Every entrant has its own rate: the best of some on one half of the validation books, with seed 0; where the best is the
 last of them, the next one is tried too. Then it trains with other seeds, and is judged on the other half and on BLiMP.
+It is `compare --tune` but for what a GPU asks that is lent for minutes: parts by importance, and one small file.
 All that ended stands in one JSON (--results), from which the same command goes on, on another machine as well. Folders
 of runs are removed when their numbers are there. Parts come in the order of `PARTS`, or as named: 43m forms 10m 134m.
 """
@@ -18,30 +19,28 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import torch
 from side_by_side import work  # the script beside this one
 
 from horosphere.cli import main as horosphere
-from horosphere.data.text import documents
-from horosphere.data.tokens import text_tokens
 from horosphere.evaluate.choice import evaluate_task
+from horosphere.evaluate.metric import Metric, finite
 from horosphere.evaluate.text import validate
 from horosphere.files import write_whole
 from horosphere.models.writing import autocast
 from horosphere.progress import progress
 from horosphere.runs import Run
-from horosphere.study.compare import plan
+from horosphere.study.compare import _stuck
+from horosphere.study.planning import plan
 from horosphere.tables import table_lines
 from horosphere.tasks.language import Language, load
 from horosphere.train.distributed import World
 
 COMMON = ("steps=1200", "eval_every=none", "sample_every=none", "save_every=1200", "keep=1")
-TINY = ("steps=6", "batch=2", "length=32", "vocab=300", "num_hidden_layers=2", "log_every=2")
+TINY = ("steps=60", "batch=8", "length=32", "vocab=300", "num_hidden_layers=2")
 DIVERGED = "is not finite"  # what a training complains of that counts; others are ours to mend
-STUCK = 2.2  # bits a byte: word frequencies alone cost about 2.5, and all that learned is far below
 WIDER = 3  # rates at most beyond the first ones
 UNIT = ("qk_norm=true", "unit_weights=true", "residual=interpolate")
 # HELM-D taken apart, at 43 M: the model of the table that it changes, and how
@@ -85,7 +84,7 @@ PARTS = {
     "forms": Part("curvatures-small", (1e-3, 2e-3, 4e-3), 3, 17, forms=True),
     "10m": Part("curvatures-10m", (1e-3, 2e-3, 4e-3), 3, 7),
     "134m": Part("curvatures-134m", (5e-4, 1e-3, 2e-3), 2, 45),
-    "smoke": Part("curvatures-tiny", (2e-3, 4e-3), 1, 0),
+    "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 0),
 }
 SMOKE = ("HELM-D", "DeepSeek-V3")  # entrants
 START = 45  # seconds in which a training begins, compiles and is judged; the processor's, so that several share them
@@ -115,7 +114,7 @@ class Study:
     def _entrants(self, part: str) -> dict[str, tuple[str, ...]]:
         """{name: words}, with as many parameters in all."""
         args, about = self.args, PARTS[part]
-        common = [*COMMON, f"data={args.train}", f"valid={args.out / 'tuning.txt'}", *(TINY if args.smoke else ())]
+        common = [*COMMON, f"data={args.train}", f"valid={args.valid}", *(TINY if args.smoke else ())]
         words = plan(about.comparison, common, None, 1, args.out / part).words
         if about.forms:
             words = {name: [*words[base], *changes] for name, (base, changes) in FORMS.items()}
@@ -157,8 +156,8 @@ class Study:
 
     def wanted(self) -> dict[str, list[str]]:
         args = self.args
-        judge = [str(args.out / "judged.txt"), str(args.blimp or ""), args.device]
-        return {t.key: [__file__, "one", str(self.folder(t.key)), *judge, *self.words(t)] for t in self.todo()}
+        how = [str(args.blimp or ""), args.device]
+        return {t.key: [__file__, "one", str(self.folder(t.key)), *how, *self.words(t)] for t in self.todo()}
 
     def words(self, t: Training) -> list[str]:
         return [*t.words, f"lr={t.lr:g}", f"seed={t.seed}"]
@@ -171,74 +170,73 @@ class Study:
     def ended(self, key: str, complaint: str) -> None:
         folder, words = self.folder(key), next(self.words(t) for t in self.todo() if t.key == key)
         about = {"failed": complaint} if complaint else json.loads((folder / "result.json").read_text())
+        said = about.get("failed") or "{tuning:.4f} (tuning) {judged:.4f} bits/byte".format(**about)
         if not complaint or DIVERGED in complaint:
             self.runs[key] = {"words": words, **about}
             write_whole(self.file, json.dumps({"runs": self.runs}, indent=1).encode())
             shutil.rmtree(folder, ignore_errors=True)
-        print(f"{key}: {complaint or '{tuning:.4f} (tuning) {judged:.4f} bits/byte'.format(**about)}", flush=True)
+        print(f"{key}: {said}", flush=True)
+
+    def judged(self, part: str, name: str, score: str) -> list[float]:
+        """Of each seed that ended; nan where the training failed."""
+        lr, words = self.rate(part, name), self.entrants[part][name]
+        keys = [Training(part, name, lr, seed, words).key for seed in range(1, PARTS[part].seeds + 1)]
+        return [self.runs[key].get(score, math.nan) for key in keys if key in self.runs]
 
     def rows(self, part: str) -> list[list[str]]:
-        rows = []
-        for name, words in self.entrants[part].items():
-            tried = self.tried(part, name)
-            if not tried:
-                continue
-            lr = self.rate(part, name)
-            keys = [Training(part, name, lr, seed, words).key for seed in range(1, PARTS[part].seeds + 1)]
-            runs = [self.runs[key] for key in keys if key in self.runs]
-            good = [run for run in runs if "judged" in run]
-            lost = [run for run in runs if run.get("judged", math.inf) > STUCK]
-            edge = " (edge)" * (lr in (min(tried), max(tried)))
-            told = [_mean([run[score] for run in good if score in run], digits) for score, digits in SCORES.items()]
-            size = f"{good[0]['parameters']:,}" if good else ""
-            rows.append([name, size, f"{lr:g}{edge}", f"{tried[lr]:.4f}", *told, str(len(runs)), str(len(lost) or "")])
-        return sorted(rows, key=lambda row: row[4] or "9")
+        rows = [self.row(part, name) for name in self.entrants[part] if self.tried(part, name)]
+        return sorted(rows, key=lambda row: row[3] or "9")  # who was not judged yet comes last
+
+    def row(self, part: str, name: str) -> list[str]:
+        tried, lr = self.tried(part, name), self.rate(part, name)
+        bits, blimp = self.judged(part, name, "judged"), self.judged(part, name, "blimp")
+        failed = sum(not math.isfinite(score) for score in (*bits, *tried.values()))
+        edge = " (edge)" * (lr in (min(tried), max(tried)))
+        told = [BITS.cell(bits) if bits else "", self.behind(part, bits), BLIMP.cell(blimp) if finite(blimp) else ""]
+        return [name, f"{lr:g}{edge}", f"{tried[lr]:.4f}", *told, str(len(bits)), str(failed)]
+
+    def behind(self, part: str, bits: list[float]) -> str:
+        """By how much HELM-D is ahead, and the interval of that."""
+        part = next(p for p, about in PARTS.items() if about.comparison == PARTS[part].comparison)
+        best = self.judged(part, "HELM-D", "judged") if self.tried(part, "HELM-D") else []
+        if len(best) != len(bits) or best == bits:
+            return ""
+        lead = BITS.lead(best, bits)
+        return f"{lead.mean:+.4f}" + f" ± {lead.half:.4f}" * math.isfinite(lead.half)
 
 
-SCORES = {"judged": 4, "blimp": 3}
-HEADS = ["model", "parameters", "lr", "tuning", "bits/byte", "BLiMP", "seeds", "stuck or failed"]
-
-
-def _mean(values: list[float], digits: int) -> str:
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{digits}f}{spread}" if values else ""
+BITS, BLIMP = Metric("judged", "bits/byte", 4, "low", "judged"), Metric("blimp", "BLiMP", 3, "high")
+HEADS = ["model", "lr", "tuning", "bits/byte", "behind HELM-D", "BLiMP", "seeds", "failed"]
 
 
 # -- one training -----------------------------------------------------------------------------------------------------
 
 
-def one(out: str, judged: str, blimp: str, device: str, *words: str) -> None:
-    """Train, then judge, in a process of its own."""
+def one(out: str, blimp: str, device: str, *words: str) -> None:
+    """Train, then judge, in a process of its own. What stays at word frequencies counts as failed, and says so."""
     code = horosphere(["train", *words, "--device", device, "--out", out, "--continue", "--quiet"])
     if code:
         sys.exit(code)
     run, (model, tokenizer) = Run.open(out), load(out)
-    lines = [line for line in run.lines() if "loss" in line]
-    result = {
+    task, place = Language.of(run), World(device=torch.device(device))
+    lines, data = [line for line in run.lines() if "loss" in line], task.open_data()
+    result: dict[str, Any] = {
         "parameters": run.about.count("parameters"),
-        "tuning": run.scores()["bits_per_byte"],
         "seconds": max(line.get("seconds", 0.0) for line in lines),
         "curve": [[line["step"], round(line["loss"], 4)] for line in lines[:: max(1, len(lines) // 40)]],
     }
-    task, place = Language.of(run), World(device=torch.device(device))
     with autocast(device):
         model.to(device)
-        result["judged"] = validate(model, text_tokens(judged, tokenizer), task.length, place).bits_per_byte
-        if blimp and not any(word == "seed=0" for word in words):
-            result["blimp"] = evaluate_task("blimp", blimp, model, tokenizer, device).score.acc.value
+        halves = {"tuning": data.parted("tuning").valid, "judged": data.parted("rest").valid}
+        bits = {name: validate(model, half, task.length, place).bits_per_byte for name, half in halves.items()}
+        if blimp and "seed=0" not in words:
+            bits["blimp"] = evaluate_task("blimp", blimp, model, tokenizer, device).score.acc.value
+    stuck = _stuck(task, run)
+    result |= {"failed": stuck, "would_be": bits} if stuck else bits
     write_whole(Path(out, "result.json"), json.dumps(result).encode())
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
-
-
-def halves(source: str, out: Path) -> None:
-    """Every other book of the validation text to tune by, the rest to judge by."""
-    texts = list(documents(source))
-    if len(texts) == 1:
-        texts = [texts[0][: len(texts[0]) // 2], texts[0][len(texts[0]) // 2 :]]
-    for name, half in (("tuning", texts[::2]), ("judged", texts[1::2])):
-        write_whole(out / f"{name}.txt", "\f".join(half).encode())
 
 
 def show_plan(study: Study) -> None:
@@ -305,7 +303,6 @@ def main() -> None:
     if args.smoke:
         shutil.rmtree(args.out)
         args.out.mkdir()
-    halves(args.valid, args.out)
     with progress("reading the books", 1, quiet=False):
         study = Study(args)  # texts are made into tokens here, once
     if args.plan:
