@@ -242,7 +242,7 @@ def _family(size: str, mixture: str) -> Comparison:
 
 
 def _curvatures(size: str) -> Comparison:
-    """All three curvatures, each beside the strongest flat model of its form. Llama is there to be seen."""
+    """All three curvatures, each beside a strong flat model of its form. Llama is there to be seen."""
     mixed, sphere = f"helm-mice-{size}", f"sphere-{size}"
     return Comparison(
         f"curvatures-{size}",
