@@ -17,6 +17,7 @@ from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.runs import Run, made_with
 from horosphere.study.executors import Executor, Here
+from horosphere.study.grid import Tuned
 from horosphere.study.jobs import Job, Trainer
 from horosphere.study.planning import Study, slug
 from horosphere.study.table import RESULTS, Results, Row, require_same_study
@@ -51,21 +52,25 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
     trainer = Trainer(executor, executor.device(device), engine.steps, overwrite, quiet)
     with locked(study.out):
         require_same_study(study.out / RESULTS, study.asked, overwrite)
-        first, tuned = engine.seed, tune(study, engine.seed, trainer)
-        final = study
-        if tuned:
-            final = study.with_words({name: [*tuned[name].chosen, "judged_on=rest"] for name in study.words})
-            first += 1
-        seeds = range(first, first + study.seeds)
-        pairs = [(seed, name) for seed in seeds for name in study.words]
-        folders = {(seed, name): study.out / slug(name, str(seed)) for seed, name in pairs}
-        jobs = {(s, name): trainer.job(final.words_of(name, s), folder) for (s, name), folder in folders.items()}
-        failed = trainer("training", list(jobs.values()))
-        results = _judged(final, jobs, failed, engine, device)
+        tuned = tune(study, engine.seed, trainer)
+        seeds = range(first := engine.seed + bool(tuned), first + study.seeds)
+        results = _judged(*_trained(study, tuned, seeds, trainer), engine, device)
         rows = [replace(row, tuned=tuned.get(row.name), gflop=work.get(row.name, 0.0)) for row in results.rows]
         results = replace(results, rows=rows)
         results.save(study.out, study.asked)
     return results
+
+
+def _trained(
+    study: Study, tuned: Mapping[str, Tuned], seeds: Sequence[int], trainer: Trainer
+) -> tuple[Study, dict[tuple[int, str], Job], dict[Path, str]]:
+    """The study with what was tuned, the jobs of its seeds and entrants, and the folders of those that diverged."""
+    if tuned:
+        study = study.with_words({name: [*tuned[name].chosen, "judged_on=rest"] for name in study.words})
+    jobs = {}
+    for seed, name in ((seed, name) for seed in seeds for name in study.words):
+        jobs[seed, name] = trainer.job(study.words_of(name, seed), study.out / slug(name, str(seed)))
+    return study, jobs, trainer("training", list(jobs.values()))
 
 
 def _judged(

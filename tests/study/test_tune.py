@@ -30,6 +30,7 @@ TWO = NodesOptions(geometries=("lorentz", "euclidean"))
         ("lr=1,1", "at least two values"),
         ("geometry=lorentz,euclidean", "what is trained, not how"),
         ("seed=1,2", "what is trained, not how"),
+        ("steps=100,200", "steps is the same for all"),
     ],
 )
 def test_what_is_no_grid_is_refused(word, said):
