@@ -1,6 +1,7 @@
-"""`horosphere compare`: the same in several geometries, as one study."""
+"""`horosphere compare`: the same in several geometries, as one study, or as one of each size."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from horosphere.cli.embed import FORMATS, RECIPE
 from horosphere.described import describe
 from horosphere.errors import UserError, choices
 from horosphere.recipes import read_recipe, recipe_names
+from horosphere.settings import Size, convert
 
 GRAPH = ("dim=5", "rank_nodes=10000")  # more ranked nodes change the third digit and take minutes on a CPU
 
 
 def add(commands: Any) -> None:
-    example = "horosphere compare tree.tsv --dim 5 --seeds 3, or horosphere compare helm-tiny data=books/ steps=1000"
+    example = "horosphere compare tree.tsv --dim 5 --tune lr=0.1,0.3,1, or horosphere compare helm-tiny data=books/"
     summary = "the same data in several geometries: does curvature pay?"
     compare = common.command(commands, "compare", run, summary, example)
     compare.add_argument("what", help=f"a graph: {FORMATS}; {', '.join(_wholes())}: HELM and its twins; or any recipe")
@@ -23,6 +25,11 @@ def add(commands: Any) -> None:
         "of all trainings; `horosphere list RECIPE` shows them. Of a graph: --dim (5), --graph, --on, --geometries"
     )
     common.settings_argument(compare, settings)
+    tune = "values of a setting: each entrant chooses its own best on half of what is held out; may be given again"
+    compare.add_argument("--tune", metavar="KEY=A,B,…", action="append", default=[], help=tune)
+    sizes = compare.add_mutually_exclusive_group()
+    sizes.add_argument("--dims", metavar="A,B,…", type=_sizes, help="a study of a graph in each number of dimensions")
+    sizes.add_argument("--widths", metavar="A,B,…", type=_sizes, help="a study of each width of a network")
     common.study_options(compare, 3, "folder of the runs and of report.html (default runs/compare-WHAT)")
 
 
@@ -40,20 +47,65 @@ def run(args: argparse.Namespace) -> None:
     settings = [*given, *(setting for setting in said if setting.partition("=")[0] not in options)]
 
     from horosphere.extras import require
-    from horosphere.plots.study_report import study_report
     from horosphere.settings import build
-    from horosphere.study.compare import compare, examine
     from horosphere.study.planning import plan
 
     require("plots")
-    out = Path(args.out or Path("runs") / f"compare-{common.stem(args.what)}")
-    args.out, where = str(out), common.choose_executor(args)
+    args.out = str(args.out or Path("runs") / f"compare-{common.stem(args.what)}")
     chosen = build(catalogue.resolve(task.options), mine, "compare")
-    study = plan(name if given else args.what, settings, chosen, args.seeds, out, common.stem(args.what))
-    results = compare(study, where, common.choose_device(args.device), args.overwrite, args.quiet)
+    called, out = catalogue.resolve(task.build).sizes, Path(args.out)
+    sizes = _asked_sizes(args, called)
+
+    def planned(at: Path, size: int | None = None) -> Any:
+        what = name if given else args.what
+        return plan(what, settings, chosen, args.seeds, at, common.stem(args.what), tune=args.tune, size=size)
+
+    if not sizes:
+        return _one(args, planned(out), task.drawer)
+    _several(args, {size: planned(out / f"{called.removesuffix('s')}-{size}", size) for size in sizes})
+
+
+def _one(args: argparse.Namespace, study: Any, drawer: str) -> None:
+    from horosphere.plots.study_report import study_report
+    from horosphere.study.compare import compare, examine
+
+    results = compare(study, *_how(args))
     print(*results.lines(), sep="\n")
-    study_report(results, examine(study, results), task.drawer).save(out / "report.html")
-    print(f"report: {out / 'report.html'}")
+    _save(args, study_report(results, examine(study, results), drawer))
+
+
+def _several(args: argparse.Namespace, studies: Mapping[int, Any]) -> None:
+    from horosphere.plots.study_report import sweep_report
+    from horosphere.study.sweep import sweep
+
+    found = sweep(studies, *_how(args))
+    print(*found.lines(), sep="\n")
+    found.save(Path(args.out))
+    _save(args, sweep_report(common.stem(args.what), found))
+
+
+def _how(args: argparse.Namespace) -> tuple[Any, ...]:
+    return common.choose_executor(args), common.choose_device(args.device), args.overwrite, args.quiet
+
+
+def _save(args: argparse.Namespace, report: Any) -> None:
+    path = Path(args.out) / "report.html"
+    report.save(path)
+    print(f"report: {path}")
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return sorted({convert(part, Size, "") for part in text.split(",")})
+    except UserError as error:
+        raise argparse.ArgumentTypeError(f"{error}, as in 2,5,10") from None
+
+
+def _asked_sizes(args: argparse.Namespace, called: str) -> list[int]:
+    for name in ("dims", "widths"):
+        if getattr(args, name) and name != called:
+            raise UserError(f"--{name}: sizes of these models are called {called}; write --{called}")
+    return args.dims or args.widths or []
 
 
 def _wholes() -> list[str]:

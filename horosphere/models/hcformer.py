@@ -79,6 +79,10 @@ class HCFormerConfig:
                 if count or name == "patch_centres":
                     side(count, name)
 
+    def sized(self, width: int) -> dict[str, Any]:
+        """What changes in a network whose first stage is so wide: the other stages are in proportion."""
+        return {"dims": ",".join(str(max(1, round(dim * width / self.dims[0]))) for dim in self.dims)}
+
     @property
     def strides(self) -> tuple[int, ...]:
         """Pixels a patch of each stage stands for, per side."""

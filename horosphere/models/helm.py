@@ -47,6 +47,7 @@ from horosphere.settings import Amount, Count, Curvature, Extent, Few, Natural, 
 
 # of latent attention, where a configuration does not say them
 LATENT_SIZES = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+STEP = 16  # inner widths of a model of another width are multiples of it
 # numbers that steer a whole layer: bf16 has two or three digits for them
 STEERING = frozenset(
     {"c0", "log_ratio", "temperature", "e_score_correction_bias", "load"}
@@ -172,6 +173,16 @@ class HelmConfig(SharedConfig, PretrainedConfig):
         if theta != self.rope_theta != HelmConfig.rope_theta:
             raise UserError(f"rope_theta={self.rope_theta}, and rope_parameters say {theta}: leave one of them out")
         self.rope_theta = theta
+
+    def sized(self, width: int) -> dict[str, Any]:
+        """What changes in a model of this width: as many heads as go into it, inner and latent widths in proportion."""
+        head = self.hidden_size // self.num_attention_heads
+        if width % head:
+            raise UserError(f"width {width}: heads are {head} wide; give a multiple of that")
+        inner = ("intermediate_size", "moe_intermediate_size", "q_lora_rank", "kv_lora_rank")
+        known = {name: getattr(self, name) for name in inner if getattr(self, name)}
+        scaled = {name: max(STEP, round(size * width / self.hidden_size / STEP) * STEP) for name, size in known.items()}
+        return {"hidden_size": width, "num_attention_heads": width // head, **scaled}
 
     @property
     def num_key_value_heads(self) -> int:

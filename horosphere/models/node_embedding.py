@@ -10,6 +10,7 @@ relations of u, or u itself, are left out.
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,10 @@ class NodeEmbeddingConfig:
     def __post_init__(self) -> None:
         check(self)
         self.manifold()
+
+    def sized(self, size: int) -> dict[str, Any]:
+        """What changes in `size` dimensions."""
+        return {"dim": size}
 
     def manifold(self) -> Manifold:
         return geometry(self.geometry, self.dim, self.curvature, self.learn_curvature)

@@ -49,6 +49,10 @@ class ClassicConfig(SharedConfig, PretrainedConfig):
         super().__post_init__(**kwargs)
         check(self)
 
+    def sized(self, width: int) -> dict[str, Any]:
+        """What changes in a network of this width."""
+        return {"hidden_size": width}
+
     def manifold(self) -> Manifold:
         """One for the whole network: its layers share it."""
         return geometry(self.geometry, 1, self.curvature)

@@ -16,11 +16,13 @@ from horosphere.catalogue import Entrant
 from horosphere.errors import UserError
 from horosphere.files import locked
 from horosphere.runs import Run, made_with
-from horosphere.study.executors import Executor
+from horosphere.study.executors import Executor, Here
+from horosphere.study.grid import Tuned
 from horosphere.study.jobs import Job, Trainer
 from horosphere.study.planning import Study, slug
 from horosphere.study.table import RESULTS, Results, Row, require_same_study
 from horosphere.study.tune import tune
+from horosphere.study.work import gflop
 from horosphere.train.config import EngineConfig
 from horosphere.train.distributed import World
 from horosphere.train.task import Task
@@ -43,24 +45,32 @@ def compare(study: Study, executor: Executor, device: str, overwrite: bool = Fal
         task.parted(data, "tuning")
     task.check_study(study.options, data)
     engine = recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data))
+    work = {}
+    if task.counts_work and isinstance(executor, Here):
+        work = {name: gflop(of, data, engine, device) for name, of in study.recipes.items()}
     del data  # the jobs open it themselves
     trainer = Trainer(executor, executor.device(device), engine.steps, overwrite, quiet)
     with locked(study.out):
         require_same_study(study.out / RESULTS, study.asked, overwrite)
-        first, tuned = engine.seed, tune(study, engine.seed, trainer)
-        final = study
-        if tuned:
-            final = study.with_words({name: [*tuned[name].chosen, "judged_on=rest"] for name in study.words})
-            first += 1
-        seeds = range(first, first + study.seeds)
-        pairs = [(seed, name) for seed in seeds for name in study.words]
-        folders = {(seed, name): study.out / slug(name, str(seed)) for seed, name in pairs}
-        jobs = {(s, name): trainer.job(final.words_of(name, s), folder) for (s, name), folder in folders.items()}
-        failed = trainer("training", list(jobs.values()))
-        results = _judged(final, jobs, failed, engine, device)
-        results = replace(results, rows=[replace(row, tuned=tuned.get(row.name)) for row in results.rows])
+        tuned = tune(study, engine.seed, trainer)
+        seeds = range(first := engine.seed + bool(tuned), first + study.seeds)
+        results = _judged(*_trained(study, tuned, seeds, trainer), engine, device)
+        rows = [replace(row, tuned=tuned.get(row.name), gflop=work.get(row.name, 0.0)) for row in results.rows]
+        results = replace(results, rows=rows)
         results.save(study.out, study.asked)
     return results
+
+
+def _trained(
+    study: Study, tuned: Mapping[str, Tuned], seeds: Sequence[int], trainer: Trainer
+) -> tuple[Study, dict[tuple[int, str], Job], dict[Path, str]]:
+    """The study with what was tuned, the jobs of its seeds and entrants, and the folders of those that diverged."""
+    if tuned:
+        study = study.with_words({name: [*tuned[name].chosen, "judged_on=rest"] for name in study.words})
+    jobs = {}
+    for seed, name in ((seed, name) for seed in seeds for name in study.words):
+        jobs[seed, name] = trainer.job(study.words_of(name, seed), study.out / slug(name, str(seed)))
+    return study, jobs, trainer("training", list(jobs.values()))
 
 
 def _judged(
@@ -103,7 +113,8 @@ def _stuck(task: Task[Any], run: Run) -> str:
 def examine(study: Study, results: Results) -> Any:
     """What instruments see in the two runs that the verdict is about."""
     shown = results.pairs()[0] if len(results.rows) > 1 else results.rows[:1]
-    return study.task.examine({row.name: Run.open(row.folders[0]) for row in shown})
+    runs = {row.name: Run.open(row.folders[0]) for row in shown if row.folders}
+    return study.task.examine(runs) if len(runs) == len(shown) else None
 
 
 def _row(
@@ -156,7 +167,8 @@ def _results(study: Study, rows: list[Row], made: dict[str, Any], baselines: dic
     """Rows from the best to the worst."""
     task = study.task
     learned = [row for row in rows if row.scores]
-    metrics = tuple(metric for metric in task.metrics if all(metric.name in row.scores for row in learned))
+    metrics = tuple(m for m in task.metrics if all(m.name in row.scores for row in learned))
+    metrics = metrics if learned else tuple(m for m in metrics if m.role == "judged")[:1]
     nothing = {metric.name: [math.nan] * study.seeds for metric in metrics}
     rows = [row if row.scores else replace(row, scores=nothing) for row in rows]
     if not any(metric.role == "judged" for metric in metrics):

@@ -11,6 +11,7 @@ from horosphere.errors import UserError
 
 Point = tuple[str, ...]  # a value for each setting: ("lr=1e-3",)
 FIXED = ("model", "geometry", "task", "data", "seed", "judged_on")  # what an entrant is, and how it is judged
+EQUAL = ("steps", "epochs", "batch", "length")  # what all entrants of a study have alike: as much to learn from
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Grid:
                 raise UserError(f"--tune {word}: give a setting and at least two values, as in --tune lr=1e-3,2e-3")
             if name in FIXED:
                 raise UserError(f"--tune {word}: {name} says what is trained, not how; tune another setting")
+            if name in EQUAL:
+                raise UserError(f"--tune {word}: entrants learn from as much, so {name} is the same for all; set it")
             if name in values:
                 raise UserError(f"--tune {word}: {name} is tuned twice; give all its values at once")
             values[name] = given

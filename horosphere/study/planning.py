@@ -38,7 +38,8 @@ class Study:
     def asked(self) -> dict[str, Any]:
         """What tells it from other studies. With more seeds it is the same."""
         asked: dict[str, Any] = {entrant: [said[0], *sorted(said[1:])] for entrant, said in self.words.items()}
-        return {**asked, "tune": self.grid.values} if self.grid.values else asked
+        tried = {name: list(values) for name, values in self.grid.values.items()}
+        return {**asked, "tune": tried} if tried else asked
 
     def with_words(self, more: Mapping[str, Sequence[str]]) -> Study:
         """With more settings of each entrant."""

@@ -106,8 +106,8 @@ class Language(Task[Corpus]):
 
     kind = "language"
     unit = "tokens"
-    sizes = "widths"
     floor = "unigram"
+    counts_work = True
     mark = CONFIG
     then = 'horosphere generate {run} "Once upon"'
     options = LanguageOptions

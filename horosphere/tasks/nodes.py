@@ -17,6 +17,7 @@ from horosphere.data import Graph, read_graph
 from horosphere.data.builtin import BUILTIN, builtin_graph
 from horosphere.data.graph import EDGES, read_edges, read_labels, write_edges, write_labels
 from horosphere.data.held_out import hold_out
+from horosphere.data.order import Part, half
 from horosphere.errors import UserError, choices, one_line
 from horosphere.evaluate.links import link_places, places_without_points
 from horosphere.evaluate.metric import Metric
@@ -51,6 +52,7 @@ class NodeData:
     relations: np.ndarray  # (P, 2), all there are
     learned: np.ndarray  # (P - H, 2), the pairs to bring together
     held: np.ndarray  # (H, 2), those that no step sees
+    ranked: np.ndarray | None = None  # the nodes that scores are of; None: all
 
     @property
     def subjects(self) -> np.ndarray:
@@ -69,6 +71,7 @@ class Nodes(Task[NodeData]):
 
     kind = "nodes"
     unit = "nodes"
+    sizes = "dims"
     mark = POINTS
     options = NodesOptions
     then = "horosphere neighbors {run} NODE"
@@ -122,6 +125,11 @@ class Nodes(Task[NodeData]):
     def relations_of(self, graph: Graph) -> np.ndarray:
         """What is related, as `on` says.   -> (P, 2)"""
         return graph.edges if graph.directed and self.on == "edges" else graph.relations()
+
+    def parted(self, data: NodeData, part: Part) -> NodeData:
+        """Half of the nodes that are ranked, and of the links held out. Every node and relation is learned."""
+        nodes = half(np.unique(data.relations), part)
+        return replace(data, held=half(data.held, part), ranked=nodes)
 
     def rows(self, data: NodeData) -> int:
         return len(data.subjects)
@@ -187,7 +195,7 @@ class Nodes(Task[NodeData]):
         network, graph = cast(NodeEmbedding, model), self.opened.graph
         points, manifold = network.points, network.manifold
         with progress("ranking", self.rank_nodes or len(graph), self.quiet) as update:
-            how: Any = {"nodes": self.rank_nodes, "device": self.world.device}
+            how: Any = {"nodes": self._ranked(), "device": self.world.device}
             how["progress"] = lambda done, total: update(done, "nodes")
             score = reconstruction(points, manifold, self.opened.relations, **how)
         spread = radius(points, manifold)
@@ -197,6 +205,11 @@ class Nodes(Task[NodeData]):
         if len(self.opened.held):
             scores |= _link_scores(link_places(points, manifold, self._asked(), self.opened.relations))
         return scores
+
+    def _ranked(self) -> np.ndarray | int | None:
+        """The nodes that are ranked, or how many of them."""
+        ranked = self.opened.ranked
+        return self.rank_nodes if ranked is None else sample(ranked, self.rank_nodes or len(ranked), seed=0)
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Of links held out: what counting finds, without points."""

@@ -76,6 +76,7 @@ class Pictures(Task[ImageData]):
 
     kind = "pictures"
     unit = "images"
+    counts_work = True
     then = "horosphere predict {run} PICTURE.jpg"
     asks = "files of pictures"
     best = 5

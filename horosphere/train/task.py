@@ -56,8 +56,9 @@ class Task(Generic[Data]):
     best: ClassVar[int] = 1  # answers to an input, where nobody asks for more
     mark: ClassVar[str] = WEIGHTS  # the last file of an export: where it is, all are
     alone: ClassVar[str] = ""  # why one process trains it; "": several may
+    counts_work: ClassVar[bool] = False  # its steps are products that torch can count, for tables of studies
     floor: ClassVar[str] = ""  # the baseline that a training has to leave behind to have learned anything
-    sizes: ClassVar[str] = ""  # what sizes of its models are called: --dims or --widths of `compare`
+    sizes: ClassVar[str] = "widths"  # what sizes of its models are called: --widths or --dims of `compare`
     measures_before = False  # scores are taken before the first step too
     no_settings: ClassVar[frozenset[str]] = frozenset({"config"})
 
@@ -298,8 +299,11 @@ class Task(Generic[Data]):
         return {}
 
     def sized(self, size: int) -> list[str]:
-        """Settings that make the model so large, for a sweep over `sizes`."""
-        raise UserError(f"the task {self.kind} has no one number for the size of a model; leave --dims, --widths out")
+        """Settings that make the model so large, for a sweep over `sizes`. Its configuration says them."""
+        config = self.configuration()
+        if not hasattr(config, "sized"):
+            raise UserError(f"--{self.sizes}: {self.model} has no one number for its size; leave it out")
+        return [f"{name}={value}" for name, value in config.sized(size).items()]
 
     def check_study(self, options: CompareOptions, data: Data) -> None:
         """Complain before the trainings."""

@@ -19,7 +19,7 @@ def test_compare_prints_a_table_writes_a_report_and_keeps_its_points(run, in_thi
     assert head.split() == ["geometry", "parameters", "mAP", "↑", "mean", "rank", "↓", "ms/step", "time"]
     assert best.endswith("   <- best")
     assert {best.split()[0], other.split()[0]} == {"lorentz", "euclidean"}
-    assert verdict.startswith("2 seeds. ")
+    assert verdict.startswith("2 seeds, paired (± is a 95 % interval). ")
     assert written == "report: out/report.html"
     assert verdict in Path("out/report.html").read_text(encoding="utf-8")
     assert sorted(in_this_process) == ["euclidean-0", "euclidean-1", "lorentz-0", "lorentz-1"]
@@ -55,10 +55,40 @@ def test_too_small_to_compare(refused):
     assert "Give at least 4" in refused("compare", "two.tsv")
 
 
-def test_jobs_are_processes_and_a_failing_one_is_named(run):
-    code, _, err = run(
-        "compare", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0, "--geometries", "lorentz", "--seeds", 1, "--quiet"
-    )
-    assert code == 2
-    assert err.startswith("horosphere: lorentz-0: the gradient of table.weight in step")
+def test_jobs_are_processes_and_one_that_diverges_is_counted_and_named(run):
+    words = ("compare", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0, "--seeds", 1, "--quiet")
+    code, out, err = run(*words, "--geometries", "lorentz,euclidean")
+    assert (code, err) == (0, "")
+    assert "lorentz, seed 0: diverged: the gradient of table.weight in step" in out
+    assert re.search(r"^lorentz +1 of 1 ", out, re.MULTILINE)
+    page = Path("runs/compare-tree/report.html").read_text(encoding="utf-8")
+    assert "diverged: the gradient of table.weight in step" in page
+
+
+def test_a_training_that_diverges_ends_with_a_code_of_its_own(run):
+    code, _, err = run("embed", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0, "--quiet")
+    assert code == 3
+    assert err.startswith("horosphere: the gradient of table.weight in step")
     assert err.count("\n") == 1
+
+
+def test_each_entrant_may_tune_its_own_rate(run, in_this_process):
+    words = ("compare", "tree.tsv", *SHORT, "--tune", "lr=0.1,0.3,0.9", "--seeds", 1, "--geometries", "lorentz,product")
+    code, out, err = run(*words, "--quiet")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split()[:3] == ["geometry", "lr", "parameters"]
+    assert "What was tuned" in Path("runs/compare-tree/report.html").read_text(encoding="utf-8")
+
+
+def test_dimensions_side_by_side(run, in_this_process):
+    words = ("compare", "tree.tsv", *SHORT[:2], "--dims", "2,4", "--seeds", 2, "--geometries", "lorentz,euclidean")
+    code, out, err = run(*words, "--quiet")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split() == ["geometry", "dim", "2", "dim", "4"]
+    assert Path("runs/compare-tree/sizes.json").is_file()
+    assert Path("runs/compare-tree/dim-4/lorentz-1/points.safetensors").is_file()
+
+
+def test_sizes_are_called_by_their_name(refused):
+    assert "sizes of these models are called dims; write --dims" in refused("compare", "tree.tsv", "--widths", "2,4")
+    assert "as in 2,5,10" in refused("compare", "tree.tsv", "--dims", "two")

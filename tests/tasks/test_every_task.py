@@ -102,7 +102,8 @@ def live(kind, data, *more, rank=0, size=1):
     """A task that is ready for batches."""
     recipe = tiny(kind, data, *more)
     task = recipe.task
-    task.world, opened = World(rank, size), task.open_data()
+    task.world = World(rank, size)
+    opened = task.in_part(task.open_data())
     task.engine = recipe.engine.for_data(task.rows(opened), recipe.engine.batch)
     task.ready(opened)
     return task
