@@ -297,7 +297,7 @@ class _Length(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, any_size: bool) -> Tensor:
-        if not any_size:
+        if not any_size or not x.shape[-1]:
             return plain_length(x)
         size = x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
         return plain_length(x / size) * size

@@ -103,7 +103,7 @@ class Sphere(Curved):
         factor = asinc(small) * (1 - small).rsqrt() / gap_y
         size = length(seen)
         some = torch.zeros_like(seen)
-        some[..., 0] = 1.0
+        some[..., :1] = 1.0
         direction = torch.where(size > 0, seen / torch.where(size > 0, size, 1.0), some)
         far = self.dist(x, y).unsqueeze(-1) * gap_x / 2 * direction
         return torch.where(near, factor * seen, far)
@@ -162,11 +162,12 @@ class Sphere(Curved):
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         """The angle of X above the great sphere through p with normal w: atan2(<X, N>, |X - <X, N> N|)/√c"""
-        d, gap = x - p, self._gap(p) * self._gap(x)
-        sine = 2 * self.c**0.5 * dot(self._gap(p) * d + self.c * sq(d) * p, w) / (gap * length(w))
-        (s, t), (ns, nt) = self._unit(x), self._tangent(p, w)
-        size = (sq(ns) + nt * nt).rsqrt()
-        rest = length(torch.cat((s - sine * size * ns, t - sine * size * nt), -1))
+        d, gap_p, y = x - p, self._gap(p), self.c**0.5 * p
+        along = w / length(w)
+        sine = 2 * self.c**0.5 * dot(gap_p * d + self.c * sq(d) * p, along) / (gap_p * self._gap(x))
+        fall = 2 * dot(y, along) / gap_p
+        s, t = self._unit(x)
+        rest = length(torch.cat((s - sine * (along - fall * y), t + sine * fall), -1))
         return (torch.atan2(sine, rest) / self.c**0.5).squeeze(-1)
 
     @full_precision
@@ -238,7 +239,7 @@ class Sphere(Curved):
         above, below = torch.where(low, 1.0, 1 + t), torch.where(low & ~at_end, s2 / torch.where(low, 1 - t, 1.0), 1.0)
         x = s / torch.where(low, below, above) / self.c**0.5
         end = torch.zeros_like(x)
-        end[..., 0] = 1 / (8 * torch.finfo(x.dtype).eps)
+        end[..., :1] = 1 / (8 * torch.finfo(x.dtype).eps)
         return self._inside(torch.where(at_end, end / self.c**0.5, x))
 
     def _inside(self, x: Tensor) -> Tensor:
