@@ -145,7 +145,7 @@ def test_a_failure_while_drawing_keeps_the_points(run, monkeypatch):
     def fail(*_, path, **__):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("horosphere.plots.draw_disk", fail)
+    monkeypatch.setattr("horosphere.plots.draw_points", fail)
     code, _, err = run("embed", "tree.tsv", *SHORT, "--quiet", "--out", "out")
     assert code == 2
     assert "No space left on device" in err
