@@ -244,14 +244,16 @@ def _short(label: str, length: int = 24) -> str:
 def _label(axes: Axes, chart: Chart, labels: Sequence[str], prominence: np.ndarray, max_labels: int) -> None:
     """Name the most prominent points first.
 
-    A name stands on that side of its point where it hides the fewest points, and never hides another name.
+    A name stands on that side of its point where it hides the fewest points. It never hides another name, and never
+    stands on another disk than its point.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
     ranked = np.argsort(-prominence, kind="stable")
     pixel = axes.transData.transform(chart.position)
-    reach = chart.widths / 2
+    reach, wide = chart.widths / 2, axes.bbox.width / len(chart.centres)
+    column = np.abs(chart.position[:, :1] - np.array(chart.centres)[:, 0]).argmin(-1)
     taken: list[Bbox] = []
     for i in ranked[: 5 * max_labels]:
         if len(taken) == max_labels:
@@ -266,7 +268,7 @@ def _label(axes: Axes, chart: Chart, labels: Sequence[str], prominence: np.ndarr
         for dx, dy, ha, va in SIDES:
             text.set(position=((reach[i] + 2) * dx, (reach[i] + 2) * dy), ha=ha, va=va)
             box = text.get_window_extent()
-            inside = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
+            inside = column[i] * wide <= box.x0 - axes.bbox.x0 and box.x1 - axes.bbox.x0 <= (column[i] + 1) * wide
             if inside and not any(box.overlaps(other) for other in taken):
                 hidden = ((pixel > box.min) & (pixel < box.max)).all(-1).sum()
                 free.append((hidden, len(free), box, text.get_position(), ha, va))

@@ -48,7 +48,7 @@ def on_a_sphere(points: Tensor, manifold: Sphere) -> tuple[np.ndarray, str]:
     if tangent.shape[-1] <= 2:
         return vectors, "exact; equal areas are drawn equal"
     off = _distances_off(vectors, points, manifold, root)
-    return vectors, f"distance to the mean exact, {angle}\ndistances between points are off by {100 * off:.0f} %"
+    return vectors, f"distances exact to the mean, off by {100 * off:.0f} % between points; {angle}"
 
 
 def _distances_off(vectors: np.ndarray, points: Tensor, manifold: Sphere, root: float) -> float:
