@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq
+from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq, tanc
 from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
 from horosphere.geometry.poincare import makes_points
@@ -60,8 +60,7 @@ class Sphere(Curved):
     @makes_points
     def exp0(self, v: Tensor) -> Tensor:
         """tan(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
-        q = 4 * self.c * sq(v)
-        return self._placed(2 * self.c**0.5 * sinc(q) * v, 1 + cosm1(q))
+        return tanc(self.c * sq(v)) * v
 
     @full_precision
     def log0(self, x: Tensor) -> Tensor:
@@ -232,7 +231,7 @@ class Sphere(Curved):
         return 2 * self.c**0.5 * x / (1 + q), (1 - q) / (1 + q)
 
     def _placed(self, s: Tensor, t: Tensor) -> Tensor:
-        """The point of a unit vector: s/(1 + t), which below the equator is s (1 - t)/|s|²"""
+        """The place of a unit vector, in the chart or beyond its end: s/(1 + t), below the equator s (1 - t)/|s|²"""
         low = t < 0
         s2 = sq(s)
         at_end = low & (s2 == 0)
@@ -240,7 +239,7 @@ class Sphere(Curved):
         x = s / torch.where(low, below, above) / self.c**0.5
         end = torch.zeros_like(x)
         end[..., :1] = 1 / (8 * torch.finfo(x.dtype).eps)
-        return self._inside(torch.where(at_end, end / self.c**0.5, x))
+        return torch.where(at_end, end / self.c**0.5, x)
 
     def _inside(self, x: Tensor) -> Tensor:
         """Points nearer to the antipode than the chart of their dtype goes, at its end."""
