@@ -44,6 +44,7 @@ def draw_points(
     else `depth`. Labels of the largest branches come first, so those of the top. Edges follow geodesics. The caption
     says what the picture keeps.
 
+    >>> import torch
     >>> ring = Sphere().lift(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]))
     >>> figure = draw_points(ring, Sphere(), edges=[(0, 1), (1, 2), (2, 3), (3, 0)])
     >>> figure.texts[0].get_text()
