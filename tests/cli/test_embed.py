@@ -77,7 +77,7 @@ def test_a_sphere_has_a_picture_of_its_own_and_every_verb_reads_its_run(run):
         assert (code, err) == (0, ""), words
 
 
-def test_spheres_are_compared_where_they_are_asked_for(run):
+def test_spheres_are_compared_where_they_are_asked_for(run, in_this_process):
     words = ("compare", "tree.tsv", *SHORT, "--seeds", "2", "--quiet")
     code, out, _ = run(*words, "--geometries", "lorentz,sphere,euclidean")
     assert code == 0
