@@ -3,6 +3,7 @@
     pip install 'horosphere[peers]'
     python benchmarks/geometry.py                # about a minute on two cores
     python benchmarks/geometry.py --device cuda  # without peers where they are not installed
+    python benchmarks/geometry.py --digits       # instead: correct digits of distances on the sphere
 
 Each column has a Euclidean twin that moves the same data: exp0 and log0 beside F.normalize (a norm and a scaling),
 pairwise beside torch.cdist, midpoint beside the (weighted) mean, linear beside F.linear, the optimizer beside
@@ -12,6 +13,7 @@ Measurements of all rows alternate; the median of each is divided by the median 
 
 import argparse
 import importlib.util
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Lorentz, Manifold, Poincare
+from horosphere.geometry import Lorentz, Manifold, Poincare, Sphere
 from horosphere.nn import Linear
 from horosphere.optim import RiemannianAdam
 
@@ -32,6 +34,9 @@ ROWS, WIDTH = 16384, 64  # points and their width
 PAIRS = 512  # sides of the matrix of pairs
 SET = (64, 256, 512)  # sets of wide points
 TABLE = (10_000, 64)  # points an optimizer moves
+CURVATURES = (0.1, 1.0, 4.0)
+ANGLES = (1e-6, 1e-4, 1e-2, 1.0, 2.0, 3.0, math.pi - 1e-2, math.pi - 1e-4, math.pi - 1e-6)
+COUNTED = 100  # pairs an angle
 
 
 def trained(f: Callable[..., Tensor], *inputs: Tensor) -> Job:
@@ -81,7 +86,11 @@ def jobs(device: str) -> dict[str, dict[str, Job]]:
         "linear": {"euclidean": trained(flat, wide)},
         "adam": {"euclidean": stepped(lambda p: torch.optim.Adam(p, foreach=True), table)},
     }
-    for name, m in (("horosphere lorentz", Lorentz()), ("horosphere ball", Poincare())):
+    for name, m in (
+        ("horosphere lorentz", Lorentz()),
+        ("horosphere ball", Poincare()),
+        ("horosphere sphere", Sphere()),
+    ):
         columns["exp0"][name] = trained(m.exp0, x)
         columns["log0"][name] = trained(m.log0, x)
         columns["pairwise"][name] = trained(m.pairwise, a, b)
@@ -108,7 +117,7 @@ def _geoopt(
 ) -> None:
     import geoopt
 
-    lorentz, ball = geoopt.Lorentz(), geoopt.PoincareBall()
+    lorentz, ball, sphere, chart = geoopt.Lorentz(), geoopt.PoincareBall(), geoopt.Sphere(), geoopt.SphereProjection()
 
     def padded(v: Tensor) -> Tensor:  # geoopt stores the time as coordinate 0
         return F.pad(v, (1, 0))
@@ -135,6 +144,17 @@ def _geoopt(
     columns["linear"]["geoopt ball"] = trained(lambda v: ball.mobius_matvec(weight, v), wide)
     columns["adam"]["geoopt ball"] = stepped(
         geoopt.optim.RiemannianAdam, table, lambda t: geoopt.ManifoldParameter(t, manifold=ball)
+    )
+    columns["exp0"]["geoopt sphere chart"] = trained(chart.expmap0, x)
+    columns["log0"]["geoopt sphere chart"] = trained(chart.logmap0, x)
+    columns["pairwise"]["geoopt sphere chart"] = trained(lambda p, q: chart.dist(p[:, None], q[None]), a, b)
+    columns["pairwise"]["geoopt sphere"] = trained(
+        lambda p, q: sphere.dist(p[:, None], q[None]), *(F.normalize(padded(v) + 1, dim=-1) for v in (a, b))
+    )
+    columns["adam"]["geoopt sphere"] = stepped(
+        geoopt.optim.RiemannianAdam,
+        F.normalize(padded(table), dim=-1),
+        lambda t: geoopt.ManifoldParameter(t, manifold=sphere),
     )
 
 
@@ -187,11 +207,65 @@ def measure(rows: dict[str, Job], repeats: int, device: str) -> dict[str, float]
     return {name: statistics.median(t[1:]) for name, t in times.items()}
 
 
+def digits(got: Tensor, exact: list[Any]) -> str:
+    """Correct digits of distances, against mpmath: median, and all but the worst twentieth."""
+    right = sorted(
+        -math.log10(max(abs(float(value) / e - 1), 10**-7.8)) for value, e in zip(got.tolist(), exact, strict=True)
+    )
+    return f"{statistics.median(right):8.2f} /{right[len(right) // 20]:6.2f}"
+
+
+def digits_table() -> None:
+    """fp32 distances of pairs this far apart on the sphere of dimension 6, against those of the points as stored."""
+    import geoopt
+    from mpmath import mp, mpf
+
+    mp.dps = 40
+
+    def angle(p: list[Any], q: list[Any]) -> Any:
+        p, q = ([x / mp.norm(v) for x in v] for v in (p, q))
+        difference, total = (mp.norm([a + sign * b for a, b in zip(p, q, strict=True)]) for sign in (-1, 1))
+        return 2 * mp.atan2(difference, total)
+
+    def vector(x: list[float], c: float) -> list[Any]:
+        q = mpf(c) * sum(mpf(value) ** 2 for value in x)
+        return [2 * mp.sqrt(c) * mpf(value) / (1 + q) for value in x] + [(1 - q) / (1 + q)]
+
+    names = ("horosphere Sphere", "geoopt SphereProjection", "geoopt Sphere")
+    print("correct digits of fp32 distances: median / 5th percentile, of pairs that are an angle apart")
+    print(f"{'c':>4}{'angle':>12}" + "".join(f"{name:>26}" for name in names))
+    for c in CURVATURES:
+        m, random = Sphere(c), torch.Generator().manual_seed(0)
+        for wanted in ANGLES:
+            first, second = torch.randn(2, COUNTED, 6, dtype=torch.float64, generator=random)
+            x = m.lift(torch.linspace(0, 2.5, COUNTED)[:, None] * F.normalize(first, dim=-1) / math.sqrt(c))
+            away = m.transport(wanted / 2 / math.sqrt(c) * F.normalize(second, dim=-1), torch.zeros_like(x), x)
+            y = m.exp(x, away)
+            p, q = m.vector(x).float(), m.vector(y).float()
+            x, y = x.float(), y.float()
+            stored = [
+                angle(vector(a, c), vector(b, c)) / mp.sqrt(c) for a, b in zip(x.tolist(), y.tolist(), strict=True)
+            ]
+            ambient = [angle(a, b) / mp.sqrt(c) for a, b in zip(p.tolist(), q.tolist(), strict=True)]
+            kept = [i for i, (s, a) in enumerate(zip(stored, ambient, strict=True)) if min(s, a) > 1e-8]
+            cells = (
+                (m.dist(x, y), stored),
+                (geoopt.SphereProjection(k=c).dist(x, y), stored),
+                (geoopt.Sphere().dist(p, q) / math.sqrt(c), ambient),
+            )
+            said = f"{wanted:g}" if wanted <= 3 else f"π - {math.pi - wanted:.0e}"
+            columns = [digits(got[kept], [exact[i] for i in kept]) for got, exact in cells]
+            print(f"{c:4g}{said:>12}" + "".join(f"{cell:>26}" for cell in columns))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--digits", action="store_true")
     args = parser.parse_args()
+    if args.digits:
+        return digits_table()
     columns = jobs(args.device)
     ratios: dict[str, dict[str, float]] = {}
     for column, rows in columns.items():

@@ -167,7 +167,7 @@ MODELS = (
         "horosphere.models.node_embedding:NodeEmbedding",
         "Embedding of nodes",
         settings="horosphere.models.node_embedding:NodeEmbeddingConfig",
-        geometries=("lorentz", "poincare", "product", "euclidean"),
+        geometries=("lorentz", "poincare", "product", "euclidean", "sphere"),
         comparison="geometries",
         paper="Nickel & Kiela 2017, 2018",
     ),

@@ -14,7 +14,6 @@ from horosphere.settings import Positive
 
 RECIPE = "embedding"
 FORMATS = "edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist"
-PICTURE = "disk.png"
 
 
 def add(commands: Any) -> None:
@@ -69,16 +68,17 @@ def run_exact(args: argparse.Namespace, said: list[str]) -> None:
 
 
 def draw(folder: Path) -> list[list[str]]:
-    """The picture of the points on the disk, beside them; rows for people."""
-    from horosphere.plots import draw_disk
+    """The picture of the points, beside them; rows for people."""
+    from horosphere.plots import chart_of, draw_points
     from horosphere.runs import Run
 
     embedded = Run.open(folder, "nodes").load()
     graph, config = embedded.graph or embedded.task.open_data().graph, embedded.config
     title = f"{common.stem(embedded.task.data)}: {len(graph):,} nodes, {config.geometry}, {config.dim} dimensions"
-    depth, picture = graph.depth() if graph.directed else None, folder / PICTURE
-    points, said = (embedded.points, embedded.manifold), one_line(title)  # the name of a file may be no text
-    draw_disk(*points, graph.edges, graph.labels, depth=depth, title=said, path=picture)
+    depth, points = graph.depth() if graph.directed else None, (embedded.points, embedded.manifold)
+    picture = folder / f"{chart_of(embedded.manifold).name}.png"
+    said = one_line(title)  # the name of a file may be no text
+    draw_points(*points, graph.edges, graph.labels, depth=depth, title=said, path=picture)
     curved = ", ".join(f"{c:.3g}" for c in embedded.curvatures())
     curvature = [["curvature", curved + " (learned)" * config.learn_curvature]] if curved else []
     return [*curvature, ["picture", str(picture)]]

@@ -15,8 +15,11 @@ def add(commands: Any) -> None:
     export = command(commands, "export", run, summary, "horosphere export runs/tree-lorentz-10 --to csv")
     export.add_argument("folder", metavar="RUN", help="a run that learned points")
     export.add_argument("--to", choices=FORMATS, required=True, help="projector: a folder of tensors.tsv, metadata.tsv")
-    which = "own: as they are stored (default of csv, parquet); ball: the Poincaré ball of radius 1 (of projector)"
-    export.add_argument("--coordinates", choices=("own", "ball"), help=which)
+    own, ball = (
+        "own: as they are stored (default of csv, parquet)",
+        "ball: the Poincaré ball of radius 1 (of projector)",
+    )
+    export.add_argument("--coordinates", choices=("own", "ball"), help=f"{own}; {ball}, unit vectors of a sphere")
     place(export, None, f"file, or folder of projector (default RUN/{', RUN/'.join(PLACES.values())})")
 
 

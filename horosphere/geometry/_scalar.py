@@ -31,6 +31,10 @@ def _tanhc_series() -> list[float]:
     return [1, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
 
 
+def _tanc_series() -> list[float]:
+    return [abs(a) for a in _tanhc_series()]
+
+
 def _sinc_series() -> list[float]:
     return [(-1) ** k / math.factorial(2 * k + 1) for k in range(7)]
 
@@ -127,6 +131,11 @@ def _sinc(q: Tensor) -> Tensor:
     return t.sin() / t
 
 
+def _tanc(q: Tensor) -> Tensor:
+    t = _root(q)
+    return t.tan() / t
+
+
 def _asinc(q: Tensor) -> Tensor:
     t = _root(q)
     return t.asin() / t
@@ -182,6 +191,12 @@ def atanhc(q: Tensor) -> Tensor:
 def sinc(q: Tensor) -> Tensor:
     """sin(√q)/√q"""
     out: Tensor = _Smooth.apply(q, _sinc, lambda q: q.sqrt().cos(), _sinc_series)
+    return out
+
+
+def tanc(q: Tensor) -> Tensor:
+    """tan(√q)/√q"""
+    out: Tensor = _Smooth.apply(q, _tanc, lambda q: 1 + q.sqrt().tan().square(), _tanc_series)
     return out
 
 
@@ -297,7 +312,7 @@ class _Length(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, any_size: bool) -> Tensor:
-        if not any_size:
+        if not any_size or not x.shape[-1]:
             return plain_length(x)
         size = x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
         return plain_length(x / size) * size

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq
+from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq, tanc
 from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
 from horosphere.geometry.poincare import makes_points
@@ -60,8 +60,7 @@ class Sphere(Curved):
     @makes_points
     def exp0(self, v: Tensor) -> Tensor:
         """tan(√c|v|)/(√c|v|) · v: distance 2|v|, since λ = 2 at the origin"""
-        q = 4 * self.c * sq(v)
-        return self._placed(2 * self.c**0.5 * sinc(q) * v, 1 + cosm1(q))
+        return tanc(self.c * sq(v)) * v
 
     @full_precision
     def log0(self, x: Tensor) -> Tensor:
@@ -103,7 +102,7 @@ class Sphere(Curved):
         factor = asinc(small) * (1 - small).rsqrt() / gap_y
         size = length(seen)
         some = torch.zeros_like(seen)
-        some[..., 0] = 1.0
+        some[..., :1] = 1.0
         direction = torch.where(size > 0, seen / torch.where(size > 0, size, 1.0), some)
         far = self.dist(x, y).unsqueeze(-1) * gap_x / 2 * direction
         return torch.where(near, factor * seen, far)
@@ -162,11 +161,12 @@ class Sphere(Curved):
     @full_precision
     def dist_to_hyperplane(self, x: Tensor, p: Tensor, w: Tensor) -> Tensor:
         """The angle of X above the great sphere through p with normal w: atan2(<X, N>, |X - <X, N> N|)/√c"""
-        d, gap = x - p, self._gap(p) * self._gap(x)
-        sine = 2 * self.c**0.5 * dot(self._gap(p) * d + self.c * sq(d) * p, w) / (gap * length(w))
-        (s, t), (ns, nt) = self._unit(x), self._tangent(p, w)
-        size = (sq(ns) + nt * nt).rsqrt()
-        rest = length(torch.cat((s - sine * size * ns, t - sine * size * nt), -1))
+        d, gap_p, y = x - p, self._gap(p), self.c**0.5 * p
+        along = w / length(w)
+        sine = 2 * self.c**0.5 * dot(gap_p * d + self.c * sq(d) * p, along) / (gap_p * self._gap(x))
+        fall = 2 * dot(y, along) / gap_p
+        s, t = self._unit(x)
+        rest = length(torch.cat((s - sine * (along - fall * y), t + sine * fall), -1))
         return (torch.atan2(sine, rest) / self.c**0.5).squeeze(-1)
 
     @full_precision
@@ -231,15 +231,15 @@ class Sphere(Curved):
         return 2 * self.c**0.5 * x / (1 + q), (1 - q) / (1 + q)
 
     def _placed(self, s: Tensor, t: Tensor) -> Tensor:
-        """The point of a unit vector: s/(1 + t), which below the equator is s (1 - t)/|s|²"""
+        """The place of a unit vector, in the chart or beyond its end: s/(1 + t), below the equator s (1 - t)/|s|²"""
         low = t < 0
         s2 = sq(s)
         at_end = low & (s2 == 0)
         above, below = torch.where(low, 1.0, 1 + t), torch.where(low & ~at_end, s2 / torch.where(low, 1 - t, 1.0), 1.0)
         x = s / torch.where(low, below, above) / self.c**0.5
         end = torch.zeros_like(x)
-        end[..., 0] = 1 / (8 * torch.finfo(x.dtype).eps)
-        return self._inside(torch.where(at_end, end / self.c**0.5, x))
+        end[..., :1] = 1 / (8 * torch.finfo(x.dtype).eps)
+        return torch.where(at_end, end / self.c**0.5, x)
 
     def _inside(self, x: Tensor) -> Tensor:
         """Points nearer to the antipode than the chart of their dtype goes, at its end."""

@@ -32,9 +32,9 @@ START = 1e-3
 class NodeEmbeddingConfig:
     """The same for every geometry, so that geometries compare."""
 
-    geometry: str = "lorentz"  # euclidean, poincare, lorentz, product, or for example lorentz:6+euclidean:4
+    geometry: str = "lorentz"  # euclidean, poincare, lorentz, sphere, product, or as lorentz:6+euclidean:4
     dim: Size = 10  # dimensions
-    curvature: Curvature | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
+    curvature: Curvature | None = None  # c > 0 of the curved parts: -c, of spheres +c; none: 3/(d-1)² in d dimensions
     learn_curvature: bool = False  # let training choose the curvature
 
     def __post_init__(self) -> None:

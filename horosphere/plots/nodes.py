@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from horosphere.plots.disk import draw_disk
+from horosphere.plots.points import draw_points
 from horosphere.plots.report import Report
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_nodes(report: Report, results: Results, seen: Charted) -> None:
     )
     depth = graph.depth() if graph.directed else None
     for name, embedded in seen.points.items():
-        figure = draw_disk(
+        figure = draw_points(
             embedded.points, embedded.manifold, graph.edges, graph.labels, depth=depth, title=name.capitalize()
         )
         report.figure(figure, f"{name.capitalize()} space, {embedded.config.dim} dimensions.", f"{name} embedding")

@@ -57,7 +57,7 @@ def slug(*words: str) -> str:
 
 
 def plan(
-    name: str,
+    name: str | Comparison,
     settings: Sequence[str],
     options: CompareOptions | None,
     seeds: int,
@@ -67,28 +67,17 @@ def plan(
     tune: Sequence[str] = (),
     size: int | None = None,
 ) -> Study:
-    """The study of a comparison or recipe by name, under settings for all entrants.
+    """The study of a comparison, or of a recipe by name, under settings for all entrants.
 
     tune: settings and the values that each entrant tries for itself, ["lr=1e-3,2e-3"]. size: of the models.
     """
     grid = Grid.read(tune)
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: --out takes the name of a folder here")
-    known = catalogue.comparisons()
-    if name in known and name not in recipe_names():
-        comparison = known[name]
-        options = options or Recipe.read(comparison.entrants[0].recipe, settings).task.options()
-        if options.geometries:
-            raise UserError(
-                f"geometries={','.join(options.geometries)}: the entrants of {name} are fixed; leave it out"
-            )
-    else:
-        task = Recipe.read(name, settings).task
-        options = options or task.options()
-        comparison = task.comparison(options)
+    comparison, options = _compared(name, settings, options)
     _refuse_decided(comparison, settings)
     _refuse_tuned(grid, settings)
-    words = {e.name: [e.recipe or name, *settings, *e.changes] for e in comparison.entrants}
+    words = {e.name: [e.recipe or str(name), *settings, *e.changes] for e in comparison.entrants}
     recipes = {entrant: Recipe.read(said[0], said[1:]) for entrant, said in words.items()}
     if size is not None:
         words = {entrant: [*said, *recipes[entrant].task.sized(size)] for entrant, said in words.items()}
@@ -96,10 +85,26 @@ def plan(
     evened = next(iter(recipes.values())).task.evened(recipes)
     _refuse_decided(comparison, settings, {change.partition("=")[0] for more in evened.values() for change in more})
     words = {entrant: [*said, *evened.get(entrant, [])] for entrant, said in words.items()}
-    study = Study(title or name, comparison, recipes, words, options, seeds, out, grid)
+    study = Study(title or comparison.name, comparison, recipes, words, options, seeds, out, grid)
     for point in grid.points() if grid.values else ():
         study.with_words(dict.fromkeys(words, point))  # complains of what no entrant could take
     return study
+
+
+def _compared(
+    name: str | Comparison, settings: Sequence[str], options: CompareOptions | None
+) -> tuple[Comparison, CompareOptions]:
+    """The entrants that are given, those of a comparison by name, or those that the task of a recipe says."""
+    if isinstance(name, str) and (name in recipe_names() or name not in catalogue.comparisons()):
+        task = Recipe.read(name, settings).task
+        options = options or task.options()
+        return replace(task.comparison(options), name=name), options
+    comparison = catalogue.comparisons()[name] if isinstance(name, str) else name
+    options = options or Recipe.read(comparison.entrants[0].recipe, settings).task.options()
+    if options.geometries:
+        asked = f"geometries={','.join(options.geometries)}"
+        raise UserError(f"{asked}: the entrants of {comparison.name} are fixed; leave it out")
+    return comparison, options
 
 
 def _refuse_decided(comparison: Comparison, settings: Sequence[str], evened: Set[str] = frozenset()) -> None:

@@ -143,12 +143,20 @@ class Results:
         if self.seeds < 2:
             has = f"{best[0].name} has" if len(best) == 1 else f"{' and '.join(row.name for row in best)} share"
             said = f"{has} the best {first.title} ({first.cell(best[0].scores[first.name])})"
-            return f"{several}: {said}, but one run says nothing about chance. Pass --seeds 3."
+            return f"{several}: {said}{self._gap(best)}, but one run says nothing about chance. Pass --seeds 3."
         pairs = self.pairs()
         told = {frozenset((a.name, b.name)) for a, b in pairs}
         more = [(a, b) for a, b in self._ablations() if {a.name, b.name} not in told]
         said = " ".join(self._between(a, b) for a, b in [*pairs, *more])
         return f"{several}, {PAIRED}. {said}{self._failures()}{self._conclusion(pairs)}"
+
+    def _gap(self, best: list[Row]) -> str:
+        """How far the best are ahead of the others of one seed, the nearest of them."""
+        others = [row for row in self.rows if row not in best and not row.entrant.baseline]
+        first = self.judged[0]
+        gaps = [(first.merit(best[0].scores[first.name]) - first.merit(row.scores[first.name]), row) for row in others]
+        gap, second = min(gaps, key=lambda pair: pair[0], default=(math.inf, None))
+        return f", {gap:.{first.digits}f} ahead of {second.name}" if second and math.isfinite(gap) else ""
 
     def _failures(self) -> str:
         said = [f"{row.sentence_name} failed in {len(row.failed)} of {self.seeds}" for row in self.rows if row.failed]

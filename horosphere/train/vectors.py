@@ -47,7 +47,10 @@ class Vectors:
     aperture: Tensor | None = None  # (N,) half-apertures of entailment cones, in radians
 
     def coordinates(self, which: Coordinates) -> Tensor:
-        """own: as they are stored. ball: hyperbolic parts in the Poincaré ball, scaled to radius 1.   -> (N, d)"""
+        """own: as they are stored. ball: hyperbolic parts in the Poincaré ball, scaled to radius 1.   -> (N, d)
+
+        The ball has a sphere around it: parts on a sphere are unit vectors there, in one number more.
+        """
         return self.points if which == "own" else _in_ball(self.points, self.manifold)
 
     def said(self, which: Coordinates) -> str:
@@ -58,10 +61,10 @@ class Vectors:
         """A header, then a row for each label. One that a spreadsheet would run gets an apostrophe in front."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["label", *self._names()])
+        points = self.coordinates(which)
+        writer.writerow(["label", *_names(points)])
         safe = ("'" * label.startswith(COMMANDS) + label for label in self.labels)
-        rows = self.coordinates(which).tolist()
-        writer.writerows([label, *map(repr, row)] for label, row in zip(safe, rows, strict=True))
+        writer.writerows([label, *map(repr, row)] for label, row in zip(safe, points.tolist(), strict=True))
         return stream.getvalue().encode()
 
     def as_parquet(self, which: Coordinates = "own") -> bytes:
@@ -70,8 +73,9 @@ class Vectors:
         import pyarrow as pa
         from pyarrow import parquet
 
-        columns = self.coordinates(which).cpu().numpy().T
-        table = pa.table({"label": list(self.labels), **dict(zip(self._names(), columns, strict=True))})
+        points = self.coordinates(which)
+        columns = dict(zip(_names(points), points.cpu().numpy().T, strict=True))
+        table = pa.table({"label": list(self.labels), **columns})
         stream = pa.BufferOutputStream()
         parquet.write_table(table.replace_schema_metadata({"coordinates": self.said(which)}), stream)
         content: bytes = stream.getvalue().to_pybytes()
@@ -84,13 +88,16 @@ class Vectors:
         labels = "".join(" ".join(label.split()) + "\n" for label in self.labels)  # no tabs, no ends of lines
         return {"tensors.tsv": tensors.encode(), "metadata.tsv": labels.encode()}
 
-    def _names(self) -> list[str]:
-        return [f"x{i}" for i in range(1, self.points.shape[1] + 1)]
+
+def _names(points: Tensor) -> list[str]:
+    return [f"x{i}" for i in range(1, points.shape[1] + 1)]
 
 
 def _in_ball(x: Tensor, manifold: Manifold) -> Tensor:
     if isinstance(manifold, Product):
         return torch.cat([_in_ball(own, m) for own, m in zip(manifold.split(x), manifold.factors, strict=True)], -1)
+    if isinstance(manifold, Sphere):
+        return manifold.vector(x)
     if isinstance(manifold, Lorentz):
         return lorentz_to_poincare(x, manifold.c) * manifold.c**0.5
     return x * manifold.c**0.5 if isinstance(manifold, Poincare) else x
@@ -98,10 +105,11 @@ def _in_ball(x: Tensor, manifold: Manifold) -> Tensor:
 
 def _said(manifold: Manifold, which: Coordinates) -> str:
     if isinstance(manifold, Product):
-        parts = zip(manifold.dims, manifold.factors, strict=True)
-        return "; then ".join(f"{d} of {_said(m, which)}" for d, m in parts)
+        more = [which == "ball" and isinstance(m, Sphere) for m in manifold.factors]
+        parts = zip(manifold.dims, more, manifold.factors, strict=True)
+        return "; then ".join(f"{d + one} of {_said(m, which)}" for d, one, m in parts)
     if manifold.flat:
         return "flat coordinates"
-    in_ball = which == "ball" and not isinstance(manifold, Sphere)
-    name = "the Poincaré ball of radius 1" if in_ball else OWN[type(manifold).__name__]
+    in_ball = "unit vectors of the sphere" if isinstance(manifold, Sphere) else "the Poincaré ball of radius 1"
+    name = in_ball if which == "ball" else OWN[type(manifold).__name__]
     return f"{name}, curvature {cast(Curved, manifold).sign * float(manifold.c):.4g}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from horosphere.runs import Run
+from horosphere.tasks.nodes import NodesOptions
 from horosphere.train import engine
 from tests.cli.command_line import cells
 from tests.cli.graph_commands import RING, SHORT, TREE
@@ -55,6 +56,34 @@ def test_embed_writes_a_folder_with_a_picture(run):
     assert embedded.labels[:2] == ["n1", "n0"]
     assert table["mean rank"] == f"{scores(folder)['mean_rank']:.2f}  (1 is perfect)"
     assert {p.name for p in Path().iterdir()} == {"tree.tsv", "runs"}
+
+
+def test_a_sphere_has_a_picture_of_its_own_and_every_verb_reads_its_run(run):
+    """One that the disk would draw flat; a product with a sphere stays on the disk."""
+    assert run("embed", "tree.tsv", *SHORT, "--geometry", "sphere", "--quiet", "--out", "round")[0] == 0
+    table = rows(run("embed", "tree.tsv", *SHORT, "--geometry", "lorentz:1+sphere:2", "--quiet", "--out", "mixed")[1])
+    assert table["picture"] == "mixed/disk.png"
+    assert {path.name for path in Path("round").iterdir()} == FILES - {"disk.png"} | {"sphere.png"}
+    for words in (
+        ("neighbors", "round", "n1"),
+        ("eval", "round"),
+        ("measure", "radius", "round"),
+        ("measure", "distortion", "mixed"),
+        ("export", "round", "--to", "csv", "--coordinates", "ball"),
+        ("explore", "round/points.csv", "--geometry", "sphere", "--curvature", "0.75", "--export", "vectors.html"),
+        ("explore", "round", "mixed", "--export", "page.html"),
+    ):
+        code, _, err = run(*words)
+        assert (code, err) == (0, ""), words
+
+
+def test_spheres_are_compared_where_they_are_asked_for(run, in_this_process):
+    words = ("compare", "tree.tsv", *SHORT, "--seeds", "2", "--quiet")
+    code, out, _ = run(*words, "--geometries", "lorentz,sphere,euclidean")
+    assert code == 0
+    assert {line.split()[0] for line in out.splitlines()} >= {"lorentz", "sphere", "euclidean"}
+    assert "product, euclidean, sphere" in run("list", "embedding")[1]
+    assert "sphere" not in NodesOptions().geometries  # those of a comparison that asks for none
 
 
 @pytest.mark.parametrize(
@@ -145,7 +174,7 @@ def test_a_failure_while_drawing_keeps_the_points(run, monkeypatch):
     def fail(*_, path, **__):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("horosphere.plots.draw_disk", fail)
+    monkeypatch.setattr("horosphere.plots.draw_points", fail)
     code, _, err = run("embed", "tree.tsv", *SHORT, "--quiet", "--out", "out")
     assert code == 2
     assert "No space left on device" in err

@@ -60,6 +60,27 @@ def test_nothing_is_lost_at_antipodes(c, dtype):
     assert_close(m.norm(x, m.log(x, y)), m.dist(x, y), rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("c", [1e-12, 1.0, 1e12])
+def test_a_great_sphere_at_the_antipode_has_a_gradient(c):
+    """Its normal is short there in the coordinates of the chart: powers of it are no floats."""
+    m = Sphere(c)
+    end = m.exp0(torch.full((3,), 0.5 * math.pi / math.sqrt(3 * c))).requires_grad_()
+    x = m.lift(directions(5, 3).float() / math.sqrt(c)).requires_grad_()
+    w = (1e-6 / math.sqrt(c) * directions(5, 3, seed=1).float()).requires_grad_()
+    above = m.dist_to_hyperplane(x, end, w)
+    assert above.isfinite().all()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(above.sum(), (x, end, w)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_sphere_of_no_dimensions_has_one_point(device):
+    m, x = Sphere(1.0), torch.zeros(5, 0, device=device)
+    points = m.exp0(x), m.exp(x, x), m.log(x, x), m.add(x, x), m.translate(x, x), m.point(x), m.of_vector(m.vector(x))
+    assert all(point.shape == (5, 0) for point in points)
+    assert m.dist(x, x).shape == (5,)
+    assert m.midpoint(x).shape == (0,)
+
+
 def test_an_exact_antipode_has_a_finite_log_of_the_right_length():
     m, x = Sphere(1.0), torch.tensor([[1.0, 0.0]])
     assert m.dist(x, -x) == pytest.approx(math.pi)

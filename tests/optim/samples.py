@@ -5,13 +5,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product
+from horosphere.geometry import Euclidean, Lorentz, Manifold, Poincare, Product, Sphere
 from horosphere.nn import Classifier, Embedding, Linear, RMSNorm
 from horosphere.optim import RiemannianAdagrad, RiemannianAdam, RiemannianRMSprop, RiemannianSGD
 
 DIM = 6
 CURVATURES = [0.1, 1.0, 4.0]
-CURVED = ["lorentz", "poincare", "product"]
+CURVED = ["lorentz", "poincare", "product", "sphere"]
 OPTIMIZERS = [
     (RiemannianSGD, {"lr": 0.05, "momentum": 0.9}),
     (RiemannianAdam, {"lr": 0.1, "amsgrad": True}),
@@ -23,7 +23,7 @@ OPTIMIZERS = [
 def manifold(name: str, c: float = 1.0) -> Manifold:
     if name == "product":
         return Product((Lorentz(c), 2), (Poincare(c), 2), (Euclidean(), 2), weights=(1.0, 2.0, 0.5))
-    return {"lorentz": Lorentz, "poincare": Poincare}[name](c)
+    return {"lorentz": Lorentz, "poincare": Poincare, "sphere": Sphere}[name](c)
 
 
 def points(

@@ -89,7 +89,7 @@ def descend(m, x, loss, optimizer, length):
     return p.detach()
 
 
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("name", ["lorentz", "poincare", "product"])  # on a sphere nothing is far away
 @pytest.mark.parametrize("optimizer", [RiemannianSGD, RiemannianAdam])
 def test_finds_a_target_from_far_away(optimizer, name):
     m = manifold(name)

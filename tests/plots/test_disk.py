@@ -13,7 +13,7 @@ from horosphere.errors import UserError
 from horosphere.geometry.euclidean import Euclidean
 from horosphere.geometry.lorentz import Lorentz
 from horosphere.plots import draw_disk, geodesic_arc, layout
-from horosphere.plots.disk import in_a_row
+from horosphere.plots.directions import in_a_row
 from horosphere.plots.style import BRANCHES, QUIET, style
 from tests.plots.reading import colour, order_of
 
@@ -144,7 +144,7 @@ def test_too_many_directions_for_one_clustering_are_cut_along_their_axis(monkeyp
     angle = torch.linspace(0, 3, 200, dtype=torch.float64)[torch.randperm(200)].numpy()
     directions = np.stack([np.cos(angle), np.sin(angle), 0 * angle], -1)
     whole = in_a_row(directions)
-    monkeypatch.setattr("horosphere.plots.disk.LINKED", 30)
+    monkeypatch.setattr("horosphere.plots.directions.LINKED", 30)
     for order in (whole, in_a_row(directions)):
         assert sorted(order) == list(range(200))
         assert np.median(np.abs(np.diff(angle[order]))) < 0.02  # neighbours lie 0.015 apart

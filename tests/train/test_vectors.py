@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, lorentz_to_poincare
+from horosphere.explorer.points import in_space
+from horosphere.geometry import Euclidean, Lorentz, Poincare, Product, Sphere, lorentz_to_poincare
 from horosphere.train.vectors import Vectors
 
 LABELS = ["Åland", 'a "b", c', "=1+1", "+2", "-3", "@SUM(A1)", "plain"]
-MANIFOLDS = [Euclidean(), Lorentz(0.5), Poincare(2.0), Product((Lorentz(0.5), 2), (Euclidean(), 1))]
+MANIFOLDS = [Euclidean(), Lorentz(0.5), Poincare(2.0), Sphere(2.0), Product((Lorentz(0.5), 2), (Euclidean(), 1))]
 
 
 def some(m, labels=LABELS):
@@ -71,3 +72,19 @@ def test_parts_of_a_product_are_mapped_one_by_one():
     assert torch.equal(flat, vectors.points[:, 2:])
     assert vectors.said("ball") == "2 of the Poincaré ball of radius 1, curvature -0.5; then 1 of flat coordinates"
     assert vectors.said("own") == "2 of space components on the hyperboloid, curvature -0.5; then 1 of flat coordinates"
+
+
+def test_a_sphere_lies_around_the_ball():
+    """Unit vectors, which the explorer reads back."""
+    m = Sphere(2.0)
+    vectors = some(m)
+    seen = vectors.coordinates("ball")
+    assert_close(seen.norm(dim=-1), torch.ones(len(LABELS), dtype=torch.float64))
+    assert_close(in_space("table", seen, "sphere", 2.0)[0], vectors.points)
+    assert rows_of(vectors.as_csv("ball"))[0] == ["label", "x1", "x2", "x3", "x4"]
+    assert rows_of(vectors.as_csv())[0] == ["label", "x1", "x2", "x3"]
+    assert vectors.said("ball") == "unit vectors of the sphere, curvature 2"
+    mixed = some(Product((Sphere(2.0), 2), (Euclidean(), 1)))
+    assert mixed.coordinates("ball").shape == (len(LABELS), 4)
+    assert mixed.said("ball") == "3 of unit vectors of the sphere, curvature 2; then 1 of flat coordinates"
+    assert mixed.said("own") == "2 of stereographic on the sphere, curvature 2; then 1 of flat coordinates"
