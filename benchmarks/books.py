@@ -25,6 +25,7 @@ import torch
 from side_by_side import work  # the script beside this one
 
 from horosphere.cli import main as horosphere
+from horosphere.errors import NotFinite
 from horosphere.evaluate.choice import evaluate_task
 from horosphere.evaluate.metric import Metric, finite
 from horosphere.evaluate.text import validate
@@ -33,6 +34,7 @@ from horosphere.models.writing import autocast
 from horosphere.progress import progress
 from horosphere.runs import Run
 from horosphere.study.compare import _stuck
+from horosphere.study.executors import Outcome
 from horosphere.study.planning import plan
 from horosphere.tables import table_lines
 from horosphere.tasks.language import Language, load
@@ -40,7 +42,6 @@ from horosphere.train.distributed import World
 
 COMMON = ("steps=1200", "eval_every=none", "sample_every=none", "save_every=1200", "keep=1")
 TINY = ("steps=60", "batch=8", "length=32", "vocab=300", "num_hidden_layers=2")
-DIVERGED = "is not finite"  # what a training complains of that counts; others are ours to mend
 WIDER = 3  # rates at most beyond the first ones
 UNIT = ("qk_norm=true", "unit_weights=true", "residual=interpolate")
 # HELM-D taken apart, at 43 M: the model of the table that it changes, and how
@@ -167,15 +168,15 @@ class Study:
 
     # -- what came of it --------------------------------------------------------------------------------------------
 
-    def ended(self, key: str, complaint: str) -> None:
+    def ended(self, key: str, outcome: Outcome) -> None:
+        """Trainings that diverge count; other complaints are ours to mend, and the training is wanted again."""
         folder, words = self.folder(key), next(self.words(t) for t in self.todo() if t.key == key)
-        about = {"failed": complaint} if complaint else json.loads((folder / "result.json").read_text())
-        said = about.get("failed") or "{tuning:.4f} (tuning) {judged:.4f} bits/byte".format(**about)
-        if not complaint or DIVERGED in complaint:
+        about = {"failed": outcome.said} if outcome.code else json.loads((folder / "result.json").read_text())
+        if outcome.code in (0, NotFinite.exit_code):
             self.runs[key] = {"words": words, **about}
             write_whole(self.file, json.dumps({"runs": self.runs}, indent=1).encode())
             shutil.rmtree(folder, ignore_errors=True)
-        print(f"{key}: {said}", flush=True)
+        print(f"{key}: {about.get('failed') or '{tuning:.4f} {judged:.4f} bits/byte'.format(**about)}", flush=True)
 
     def judged(self, part: str, name: str, score: str) -> list[float]:
         """Of each seed that ended; nan where the training failed."""
@@ -257,8 +258,8 @@ def show_plan(study: Study) -> None:
 def stopped(study: Study) -> Study:
     """Stopped when one has ended. On a new machine nothing is left but the results, which are not asked for again."""
 
-    def ended(key: str, complaint: str) -> None:
-        study.ended(key, complaint)
+    def ended(key: str, outcome: Outcome) -> None:
+        study.ended(key, outcome)
         raise KeyboardInterrupt
 
     work(study.wanted, study.args.jobs, study.args.minutes, ended)

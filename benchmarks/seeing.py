@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 from side_by_side import work  # the script beside this one
 
 from horosphere.runs import Run
+from horosphere.study.executors import Outcome
 from horosphere.study.jobs import Job
 from horosphere.tables import table_lines
 from horosphere.train.recipe import Recipe
@@ -73,8 +74,8 @@ def run(jobs: dict[str, Job], args: argparse.Namespace) -> None:
     def wanted() -> dict[str, list[str]]:
         return {name: ["-m", "horosphere", *job.command] for name, job in jobs.items() if not done(job.folder)}
 
-    def ended(name: str, complaint: str) -> None:
-        print(f"{name}: {complaint or 'done'}", flush=True)
+    def ended(name: str, outcome: Outcome) -> None:
+        print(f"{name}: {outcome.said if outcome.code else 'done'}", flush=True)
 
     work(wanted, args.jobs, args.minutes, ended)
 

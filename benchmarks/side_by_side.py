@@ -14,13 +14,16 @@ from horosphere.study.jobs import POLL, RETRIES
 
 
 def work(
-    wanted: Callable[[], Mapping[str, Sequence[str]]], at_once: int, minutes: float, ended: Callable[[str, str], None]
+    wanted: Callable[[], Mapping[str, Sequence[str]]],
+    at_once: int,
+    minutes: float,
+    ended: Callable[[str, Outcome], None],
 ) -> None:
     """Run `python WORDS` for what is wanted, the first first, until nothing is or the time is over.
 
     wanted: {name: words} of what is not done yet; asked again as places come free, so that it may depend on what ended.
-    ended(name, complaint): called when one has; "" for a good end. One that complained is not begun again, one that
-    was killed is. At the end, on Ctrl-C and on SIGTERM those under way are told to stop, and save.
+    ended(name, outcome): called when one has. One that complained is not begun again, one that was killed is. At the
+    end, on Ctrl-C and on SIGTERM those under way are told to stop, and save.
     """
     until, running, lost, failed = time.monotonic() + 60 * minutes, {}, Counter[str](), set()
     with sigterm_as_ctrl_c():
@@ -42,7 +45,7 @@ def work(
                         continue
                     if outcome.code:
                         failed.add(name)
-                    ended(name, (outcome.code and (outcome.said or f"it ended with code {outcome.code}")) or "")
+                    ended(name, outcome)
             print(f"{minutes:g} minutes are over: the same command goes on", flush=True)
         except KeyboardInterrupt:
             print("stopped: the same command goes on", flush=True)
