@@ -505,6 +505,9 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         if not isinstance(old_lm_head, TokenHead):
             return new
         old_lm_head.weight, old_lm_head.out_features = new.weight, new.out_features
+        if old_lm_head.lengths is not None:
+            known = old_lm_head.lengths.detach()[: new.out_features]
+            old_lm_head.lengths = nn.Parameter(torch.cat((known, known.new_ones(new.out_features - len(known)))))
         return old_lm_head
 
     def blocks(self) -> list[nn.Module]:
