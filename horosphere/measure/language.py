@@ -363,14 +363,13 @@ class TokenStudy:
             ):
                 parts = ", ".join(f"{share:.0%}" for share in shares.tolist())
                 rows.append([f"layer {layer} expert load", parts + (f"; {dead} dead" if dead else "")])
+        by_layer = [f"by layer; {start:g} at the start" for start in stats.starts]
         if stats.temperature is not None:
             temperatures = ", ".join(f"{t:.2f}" for t in stats.temperature.tolist())
-            rows.append(["attention temperature", f"{temperatures}  (by layer; {stats.starts[0]:g} at the start)"])
+            rows.append(["attention temperature", f"{temperatures}  ({by_layer[0]})"])
         if stats.residual is not None:
             weights = ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist())
-            rows.append(
-                ["residual weights", f"{weights}  (attention/feed-forward by layer; {stats.starts[1]:g} at the start)"]
-            )
+            rows.append(["residual weights", f"{weights}  (attention/feed-forward {by_layer[1]})"])
         return rows
 
 
