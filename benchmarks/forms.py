@@ -5,7 +5,8 @@
     python benchmarks/forms.py --smoke           # anywhere: toy sizes, to see that it runs
 
 A step is forward, backward and what a model does after an optimizer's step (`after_step`). All take turns in each
-round; ratios are medians over rounds. The goal is 1.05 for dense forms and 1.10 for mixtures.
+round; ratios are medians over rounds. The goal is 1.05 for dense forms and 1.10 for mixtures. Most of the minutes go
+into compiling, so each kind is a call of its own where time is short.
 """
 
 import argparse
