@@ -34,14 +34,14 @@ class NodeEmbeddingConfig:
     geometry: str = "lorentz"  # euclidean, poincare, lorentz, product, or for example lorentz:6+euclidean:4
     dim: Size = 10  # dimensions
     curvature: Curvature | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
-    learn_curvature: bool = False  # let training choose the curvature
+    learn_curvature: bool | None = None  # let training choose the curvature; none: where all distances are fitted
 
     def __post_init__(self) -> None:
         check(self)
         self.manifold()
 
     def manifold(self) -> Manifold:
-        return geometry(self.geometry, self.dim, self.curvature, self.learn_curvature)
+        return geometry(self.geometry, self.dim, self.curvature, bool(self.learn_curvature))
 
     @property
     def radius(self) -> float:
@@ -63,7 +63,7 @@ class NodeEmbedding(nn.Module):
 
     def __init__(self, nodes: int, config: NodeEmbeddingConfig, std: float = START):
         super().__init__()
-        self.manifold = config.manifold()
+        self.manifold = config.manifold().double()  # a learned curvature too: `dist` and `pairwise` must agree
         self.table = Embedding(nodes, config.dim, self.manifold, std=min(std, config.radius), dtype=torch.float64)
 
     def blocks(self) -> list[nn.Module]:
