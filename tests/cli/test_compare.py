@@ -62,3 +62,13 @@ def test_jobs_are_processes_and_a_failing_one_is_named(run):
     assert code == 2
     assert err.startswith("horosphere: lorentz-0: the gradient of table.weight in step")
     assert err.count("\n") == 1
+
+
+def test_distances_are_compared_in_products(run, in_this_process):
+    Path("far.edges").write_text("a b 2\nb c 0.5\nc d 1\na d 3\nd e 1\n")
+    words = ("--graph", "--objective", "distortion", "--dim", "3", "steps=10", "--seeds", 1, "--quiet")
+    code, out, err = run("compare", "far.edges", *words, "--geometries", "lorentz,sphere,euclidean,lorentz:2+sphere:1")
+    assert (code, err) == (0, "")
+    head = out.splitlines()[0]
+    assert head.index("average distortion ↓") < head.index("mAP ↑")
+    assert len(in_this_process) == 4
