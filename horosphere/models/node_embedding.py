@@ -31,9 +31,9 @@ START = 1e-3
 class NodeEmbeddingConfig:
     """The same for every geometry, so that geometries compare."""
 
-    geometry: str = "lorentz"  # euclidean, poincare, lorentz, product, or for example lorentz:6+euclidean:4
+    geometry: str = "lorentz"  # euclidean, poincare, lorentz, sphere, product, or for example lorentz:6+sphere:4
     dim: Size = 10  # dimensions
-    curvature: Curvature | None = None  # c of the curved parts, whose curvature is -c; none: 3/(d-1)² in d dimensions
+    curvature: Curvature | None = None  # c of the curved parts; none: 3/(d-1)² in d dimensions, or as distances are
     learn_curvature: bool | None = None  # let training choose the curvature; none: where all distances are fitted
 
     def __post_init__(self) -> None:
