@@ -63,7 +63,8 @@ def quick(tmp_path, monkeypatch):
 
 def test_the_sphere_is_found_for_distances_of_a_sphere(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(signature, "signatures", lambda dim: ["euclidean", "lorentz", "sphere", "lorentz:2+sphere:1"])
-    found, _ = quick(sampled(Sphere(1.0), 30, 0.7), "dim=3", "steps=1200")
+    # at the default lr a sphere is not ahead of flat space before about 1,000 steps, and the test would take a minute
+    found, _ = quick(sampled(Sphere(1.0), 30, 0.7), "dim=3", "steps=1200", "lr=0.2")
     assert found.best.signature == "sphere"
     assert found.best.distortion < 0.01
     assert math.copysign(1, found.best.curvatures[0]) == 1
