@@ -75,7 +75,7 @@ def test_the_sphere_is_found_for_distances_of_a_sphere(quick, tmp_path, monkeypa
     assert [row["signature"] for row in table] == [one.signature for one in found.candidates]
 
 
-def test_the_best_go_on_and_a_search_that_was_stopped_does_too(quick, tmp_path):
+def test_the_best_go_on_and_the_same_search_finds_the_same(quick, tmp_path):
     found, begun = quick(PATH, "dim=2", "steps=8")
     first, last = signatures(2), [one for one in found.candidates if one.round == 2]
     assert len(begun) == len(first) + 2
