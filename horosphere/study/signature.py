@@ -14,10 +14,9 @@ from pathlib import Path
 
 from horosphere.errors import UserError
 from horosphere.files import locked, new_folder, require_new_folder, write_whole
-from horosphere.progress import progress
 from horosphere.runs import RUN, Run
 from horosphere.study.executors import Executor
-from horosphere.study.jobs import Job, run_all
+from horosphere.study.jobs import Job, Trainer
 from horosphere.tables import table_lines
 from horosphere.train.recipe import Recipe
 
@@ -105,13 +104,13 @@ def search(
             _forget(place)
         for number, (share, count) in enumerate(ROUNDS, 1):
             left = left if count is None else sorted(left, key=lambda name: found[name].distortion)[:count]
-            jobs = {name: _job(settings, name, place, max(1, steps // share), device) for name in left}
-            with progress(f"round {number} of {len(ROUNDS)}", sum(job.steps for job in jobs.values()), quiet) as update:
-                diverged = run_all(list(jobs.values()), executor, update)
-            found |= {name: _judged(name, number, job) for name, job in jobs.items() if job.name not in diverged}
-            left = [name for name in left if jobs[name].name not in diverged]
+            trainer = Trainer(executor, device, max(1, steps // share), overwrite=False, quiet=quiet)
+            jobs = {name: _job(settings, name, place, trainer) for name in left}
+            failed = trainer(f"round {number} of {len(ROUNDS)}", list(jobs.values()))
+            left = [name for name in left if jobs[name].folder not in failed]
             if not left:
-                raise UserError(f"every signature diverged: {next(iter(diverged.values()))}")
+                raise UserError(f"every signature failed: {next(iter(failed.values()))}")
+            found |= {name: _judged(name, number, jobs[name]) for name in left}
     result = Search(sorted(found.values(), key=lambda one: (-one.round, one.distortion)))
     with new_folder(out, overwrite, RUN) as aside:
         shutil.copytree(result.best.folder, aside, dirs_exist_ok=True)
@@ -133,11 +132,10 @@ def _steps(recipe: Recipe) -> int:
     return recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data)).steps
 
 
-def _job(settings: Sequence[str], name: str, place: Path, steps: int, device: str) -> Job:
-    folder = place / f"{name.replace(':', '').replace('+', '-')}-{steps}"
+def _job(settings: Sequence[str], name: str, place: Path, trainer: Trainer) -> Job:
+    folder = place / f"{name.replace(':', '').replace('+', '-')}-{trainer.steps}"
     kept = [setting for setting in settings if setting.partition("=")[0].strip() not in ("steps", "epochs")]
-    words = ("train", RECIPE, *kept, f"geometry={name}", f"steps={steps}", "--device", device)
-    return Job(folder.name, words, folder, steps)
+    return trainer.job(["train", RECIPE, *kept, f"geometry={name}", f"steps={trainer.steps}"], folder)
 
 
 def _judged(name: str, number: int, job: Job) -> Candidate:
