@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from horosphere.errors import UserError
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig, drop_path, hcformer_config
+from horosphere.optim import param_groups
 
 TINY = {
     "blocks": (1, 1, 2, 1),
@@ -259,6 +260,15 @@ def test_every_matrix_starts_as_a_normal_of_the_width_asked_for(init):
         assert module.weight.std().item() == pytest.approx(std, rel=0.1)
         assert not module.bias.any()
     assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
+
+
+def test_only_matrices_and_kernels_decay():
+    """Not α, which would be drawn to even shares, nor LayerScale, norms and biases."""
+    model = tiny()
+    of = {id(p): name for name, p in model.named_parameters()}
+    decayed = {of[id(p)] for group in param_groups(model, 0.05) if group["weight_decay"] for p in group["params"]}
+    assert decayed == {name for name, p in model.named_parameters() if name.endswith("weight") and p.ndim > 1}
+    assert len(of) > 2 * len(decayed)
 
 
 def test_layer_scale_starts_near_the_identity():

@@ -330,6 +330,27 @@ def test_bf16_stays_near_fp32_and_windows_are_clustered_in_fp32():
     assert (m.bfloat16()(x.bfloat16()) - exact).norm() < 0.05 * exact.norm()
 
 
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+@pytest.mark.parametrize("geometries", GEOMETRIES)
+def test_the_gradient_of_scales_under_autocast_is_near_that_in_fp32(geometries, scale):
+    """It is a sum over all places: rounding to bf16 on the way must not drown it."""
+    m = mixer(shake=0.0, geometries=geometries, head_width=8, patch_scale=scale, window_scale=scale).float()
+    with torch.no_grad():
+        m.project.weight.mul_(3)  # features as long as tangent vectors may be
+    x, weights = image(6, 6, batch=8).float(), image(6, 6, batch=8, seed=2).float()
+
+    def gradients():
+        return torch.autograd.grad((m(x).float() * weights).sum(), (m.patch_scale, m.window_scale))
+
+    exact = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = gradients()
+    for a, b in zip(rough, exact, strict=True):
+        assert a.dtype == torch.float32
+        assert b.abs() > 0
+        assert_close(a, b, rtol=0.25, atol=0.0)
+
+
 # -- maps --------------------------------------------------------------------------------------------------------------
 
 
