@@ -7,8 +7,8 @@
 `settings` trains variants of hcformer-nano-32 with one seed, ResNet-18 and Swin-T beside them. `levels` trains each
 geometry of the two levels with the settings given behind it, and ResNet-18 without them, with three seeds. One α is
 not as sharp in one geometry as in the other: `--of "E + E" window_scale=10` sets it for one of them alone. The table
-shows, stage by stage, α and how many centres a place spreads over (of the pictures held out). `picture` draws both, and
-the loss, over the steps.
+shows, stage by stage, α, how many centres a place spreads over, and how much of what tells places apart is passed on
+(docs/vision.md). `picture` draws α, centres and the loss over the steps.
 
 All that is worth keeping is one small file, clusters.json in the folder --out: of each training its words, and over
 the steps its loss, scores and readings. It is written whenever a training ends, and `--minutes` ends them all. A
@@ -69,6 +69,8 @@ READ = {  # heads of what a model says of itself
     "window_scale": "α window",
     "patch_centres": "patch centres",
     "window_centres": "window c.",
+    "patch_passed": "patch passed",
+    "window_passed": "window p.",
 }
 STEPS, SEEDS, EVALUATIONS = {"settings": 1500, "levels": 3500}, {"settings": 1, "levels": 3}, 10
 RESULTS, PICTURE = "clusters.json", "clusters-learning.png"

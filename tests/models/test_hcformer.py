@@ -219,10 +219,17 @@ def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
     model, x = tiny(shake=0.5, blocks=(1, 2, 1, 1)), images(40, 56)
     read, maps = model.readings(x), model.cluster_maps(x)
     expected = {}
+    came: dict[nn.Module, Tensor] = {}
+    for block in model.blocks():
+        block.register_forward_pre_hook(lambda block, inputs: came.update({block: inputs[0]}))
+    model(x)
     for stage, (blocks, assigned) in enumerate(zip(model.stages, maps, strict=True), 1):
         of = {"patch_scale": [], "window_scale": [], "mixer_scale": [], "mlp_scale": []}
-        of |= {"patch_centres": [], "window_centres": []}
+        of |= {"patch_centres": [], "window_centres": [], "patch_passed": [], "window_passed": []}
         for block, assignments in zip(blocks, assigned, strict=True):
+            passed = block.mixer.passed(block.mixer_norm(came[block]))
+            of["patch_passed"] += [float(passed[0])]
+            of["window_passed"] += [] if assignments.window is None else [float(passed[1])]
             of["mixer_scale"] += [abs(scale) for scale in block.mixer_scale.tolist()]
             of["mlp_scale"] += [abs(scale) for scale in block.mlp_scale.tolist()]
             for level, shares in vars(assignments).items():
