@@ -5,10 +5,10 @@
     python benchmarks/clusters.py picture --only "as in the paper" --only "open, sharp"
 
 `settings` trains variants of hcformer-nano-32 with one seed, ResNet-18 and Swin-T beside them. `levels` trains each
-geometry of the two levels with the settings given behind it, and ResNet-18 without them, with three seeds. One α is
-not as sharp in one geometry as in the other: `--of "E + E" window_scale=10` sets it for one of them alone. The table
-shows, stage by stage, α, how many centres a place spreads over, and how much of what tells places apart is passed on
-(docs/vision.md). `picture` draws α, centres and the loss over the steps.
+geometry of the two levels with wide matrices, an α with which clusters pass equally much in each, and the settings
+given behind it; ResNet-18 without them; three seeds. `--of "E + E" window_scale=10` sets it for one geometry alone.
+The table shows, stage by stage, α, how many centres a place spreads over, and how much of what tells places apart is
+passed on (docs/vision.md). `picture` draws α, centres and the loss over the steps.
 
 All that is worth keeping is one small file, clusters.json in the folder --out: of each training its words, and over
 the steps its loss, scores and readings. It is written whenever a training ends, and `--minutes` ends them all. A
@@ -63,6 +63,12 @@ VARIANTS = {  # the most telling first
 }
 BESIDE = {"ResNet-18": ("model=resnet18",), "Swin-T": ("model=swin_t",)}
 LEVELS = {entrant.name: entrant.changes for entrant in catalogue.comparisons()["levels"].entrants}
+# new networks with wide matrices then pass equally much in each geometry: a distance needs half the α of a cosine
+ALIKE = {
+    "E + E": ("patch_scale=10", "window_scale=50"),
+    "H + H": ("patch_scale=6", "window_scale=20"),
+    "H + E": ("patch_scale=10", "window_scale=20"),
+}
 SCORES = [metric for metric in Pictures.metrics if metric.role != "detail"]
 READ = {  # heads of what a model says of itself
     "patch_scale": "α patch",
@@ -118,7 +124,8 @@ def entrants(args: argparse.Namespace) -> dict[str, list[str]]:
     own = {*settings_of(HCFormerConfig), "scale_lr"}
     common = [word for word in args.settings if word.partition("=")[0] not in own]
     if args.what == "levels":
-        curved = {name: [*args.settings, *changes, *own_of(name, args)] for name, changes in LEVELS.items()}
+        alike = {name: (*WHOLE[1:], *changes, *ALIKE[name]) for name, changes in LEVELS.items()}
+        curved = {name: [*words, *args.settings, *own_of(name, args)] for name, words in alike.items()}
         return {**curved, "ResNet-18": [*BESIDE["ResNet-18"], *common]}
     variants = {name: [*args.settings, *words] for name, words in VARIANTS.items()}
     return {**variants, **{name: [*words, *common] for name, words in BESIDE.items()}}

@@ -3,15 +3,20 @@
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 pytest.importorskip("matplotlib", reason="it draws")
 
+import torch
+
+from horosphere.models.hcformer import HCFormer, hcformer_config
 from horosphere.train.recipe import Recipe
 from tests.data.pictures import write_npz
 from tests.tasks.tiny import run_tiny
 
+LEVEL = ("patch", "window")
 SMALL = (
     *("blocks=1,1", "dims=8,8", "heads=1,1", "head_width=4", "mlp_ratios=1,1", "windows=2,1"),
     *("patch_centres=4,4", "window_centres=4,0", "size=8", "batch=8", "steps=4", "log_every=1", "ema=none"),
@@ -88,7 +93,7 @@ def test_what_ended_before_the_time_was_over_is_kept(clusters, tmp_path):
 
 
 def test_geometries_are_compared_seed_by_seed_with_settings_of_their_own(clusters, tmp_path):
-    words = ("levels", *SMALL, "--seeds", 2, "--of", "E + E", "window_scale=10", "patch_scale=5")
+    words = ("levels", *SMALL, "--seeds", 2, "--of", "E + E", "window_scale=30", "layer_scale=0.5")
     told, begun = clusters(*words, "--only", "E + E", "--only", "H + E")
     assert begun == ["E + E 0", "H + E 0", "E + E 1", "H + E 1"]
     assert "H + E less E + E: top-1 " in told
@@ -97,8 +102,27 @@ def test_geometries_are_compared_seed_by_seed_with_settings_of_their_own(cluster
     for record in records:
         flat = record["name"] == "E + E"
         assert ("window_geometry=euclidean" in record["key"]) == flat
-        assert record["readings"][0]["window_scale_1"] == pytest.approx(10 if flat else 1, abs=0.1)
-        assert record["readings"][0]["patch_scale_1"] == pytest.approx(5, abs=0.1)
+        assert record["readings"][0]["window_scale_1"] == pytest.approx(30 if flat else 20, abs=0.1)
+        assert record["readings"][0]["patch_scale_1"] == pytest.approx(10, abs=0.1)
+        assert record["readings"][0]["mlp_scale_1"] == pytest.approx(0.5, abs=0.1)
+        assert "init=wide" in record["key"]
+
+
+def test_geometries_pass_equally_much_before_they_learn(clusters):
+    """The α of each are chosen so; coarse noise stands for the pictures they were chosen on."""
+    from clusters import ALIKE, LEVELS
+
+    torch.manual_seed(0)
+    passed, images = {}, torch.nn.functional.interpolate(torch.randn(8, 3, 8, 8), 32, mode="bicubic")
+    for name, changes in LEVELS.items():
+        words = dict(word.split("=") for word in changes)
+        scales = {key: float(value) for key, value in (word.split("=") for word in ALIKE[name])}
+        torch.manual_seed(0)
+        config = hcformer_config("hcformer-nano-32", blocks=(1, 1, 1, 1), init="wide", **words, **scales)
+        read = HCFormer(config).readings(images)
+        passed[name] = [fmean(v for k, v in read.items() if k.startswith(f"{level}_passed")) for level in LEVEL]
+    for values in passed.values():
+        assert values == pytest.approx(passed["E + E"], rel=0.2)
 
 
 def test_the_picture_is_of_those_that_cluster(clusters, tmp_path):
