@@ -1,7 +1,7 @@
 """What lets HCFormer cluster, and whether curvature pays once it does: trainings side by side on small pictures.
 
-    python benchmarks/clusters.py settings --data cifar100-subset.npz --device cuda --jobs 5 --minutes 9.2
-    python benchmarks/clusters.py levels --data cifar100-subset.npz --device cuda --jobs 4 --minutes 9.2 layer_scale=0.1
+    python benchmarks/clusters.py settings --data cifar100-subset.npz --device cuda --jobs 5 --minutes 9
+    python benchmarks/clusters.py levels --data cifar100-subset.npz --device cuda --jobs 4 --minutes 9 layer_scale=0.1
     python benchmarks/clusters.py picture --only "as in the paper" --only "open, sharp"
 
 `settings` trains variants of hcformer-nano-32 with one seed, ResNet-18 and Swin-T beside them. `levels` trains each

@@ -101,7 +101,7 @@ def draw_learning(runs: Mapping[str, Learning], path: str | Path | None = None) 
             axes.grid()
         for axes in panels[2:]:
             axes.set_ylim(bottom=0)
-        figure.legend(loc="outside lower center", ncols=min(4, len(runs)), labelcolor=INK)
+        figure.legend(loc="outside lower center", ncols=min(5, len(runs)), labelcolor=INK)
     return finish(figure, path)
 
 
