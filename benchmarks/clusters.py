@@ -58,6 +58,7 @@ VARIANTS = {  # the most telling first
     "open, quick": (*OPEN, "scale_lr=100"),  # α goes where it will
     "open, hard": (*OPEN, "assignment=hard"),
     "open, narrow": (OPEN[0],),
+    "whole, quick": (*WHOLE, "scale_lr=100"),
     "whole, sharper": (*WHOLE, *SHARPER),
     "open, sharp, lr 3e-3": (*OPEN, *SHARP, "lr=3e-3"),
 }
