@@ -10,11 +10,12 @@ so the same command goes on after it was stopped. `--minutes` ends it with the t
 
 import argparse
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 
 from horosphere.errors import UserError
-from horosphere.progress import progress
+from horosphere.progress import Update, progress
 from horosphere.runs import Run
 from horosphere.study.executors import executor
 from horosphere.study.jobs import Job, run_all
@@ -69,15 +70,19 @@ def jobs_of(names: list[str], args: argparse.Namespace) -> dict[str, Job]:
     return jobs
 
 
-def run(jobs: dict[str, Job], args: argparse.Namespace) -> None:
-    """So many at once, until all are done or the time is over. One that fails does not end the others for good."""
+def run(jobs: dict[str, Job], args: argparse.Namespace, each_time: Callable[[], None] = lambda: None) -> None:
+    """So many at once, until all are done or the time is over. One that fails does not end the others for good.
+
+    each_time: called again and again meanwhile.
+    """
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C: trainings save, and go on next time
     signal.setitimer(signal.ITIMER_REAL, 60 * args.minutes)
     try:
         while jobs:
             try:
                 with progress("training", sum(job.steps for job in jobs.values()), quiet=False) as update:
-                    run_all(list(jobs.values()), executor("here", args.jobs), update)
+                    watched = watch(update, each_time)
+                    run_all(list(jobs.values()), executor("here", args.jobs), watched)
                 break
             except UserError as error:
                 print(f"failed: {error}")
@@ -87,6 +92,14 @@ def run(jobs: dict[str, Job], args: argparse.Namespace) -> None:
         print("stopped: the same command goes on")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def watch(update: Update, each_time: Callable[[], None]) -> Update:
+    def told(taken: int, note: str) -> None:
+        update(taken, note)
+        each_time()
+
+    return told
 
 
 def rows_of(names: list[str], args: argparse.Namespace) -> list[list[str]]:
