@@ -9,16 +9,15 @@ so the same command goes on after it was stopped. `--minutes` ends it with the t
 """
 
 import argparse
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 
-from horosphere.errors import UserError
-from horosphere.progress import Update, progress
+from side_by_side import work  # the script beside this one
+
 from horosphere.runs import Run
-from horosphere.study.executors import executor
-from horosphere.study.jobs import Job, run_all
+from horosphere.study.executors import Outcome
+from horosphere.study.jobs import Job
 from horosphere.tables import table_lines
 from horosphere.train.recipe import Recipe
 
@@ -71,35 +70,16 @@ def jobs_of(names: list[str], args: argparse.Namespace) -> dict[str, Job]:
 
 
 def run(jobs: dict[str, Job], args: argparse.Namespace, each_time: Callable[[], None] = lambda: None) -> None:
-    """So many at once, until all are done or the time is over. One that fails does not end the others for good.
+    """So many at once, until all are done or the time is over. each_time: called when one has ended."""
 
-    each_time: called again and again meanwhile.
-    """
-    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C: trainings save, and go on next time
-    signal.setitimer(signal.ITIMER_REAL, 60 * args.minutes)
-    try:
-        while jobs:
-            try:
-                with progress("training", sum(job.steps for job in jobs.values()), quiet=False) as update:
-                    watched = watch(update, each_time)
-                    run_all(list(jobs.values()), executor("here", args.jobs), watched)
-                break
-            except UserError as error:
-                print(f"failed: {error}")
-                del jobs[next(name for name in jobs if str(error).startswith(name))]
-                jobs = {name: job for name, job in jobs.items() if not done(job.folder)}
-    except KeyboardInterrupt:
-        print("stopped: the same command goes on")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    def wanted() -> dict[str, list[str]]:
+        return {name: ["-m", "horosphere", *job.command] for name, job in jobs.items() if not done(job.folder)}
 
-
-def watch(update: Update, each_time: Callable[[], None]) -> Update:
-    def told(taken: int, note: str) -> None:
-        update(taken, note)
+    def ended(name: str, outcome: Outcome) -> None:
+        print(f"{name}: {outcome.said if outcome.code else 'done'}", flush=True)
         each_time()
 
-    return told
+    work(wanted, args.jobs, args.minutes, ended)
 
 
 def rows_of(names: list[str], args: argparse.Namespace) -> list[list[str]]:

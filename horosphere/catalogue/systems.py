@@ -4,6 +4,9 @@ from typing import Any
 
 from horosphere.catalogue.entries import BOTH, FLAT, LORENTZ, Comparison, Entrant, Model, Task
 
+SPHERE = "sphere"
+HELM = "He et al. 2025"
+
 TASKS = (
     Task(
         "language",
@@ -42,24 +45,47 @@ TASKS = (
 )
 
 
-def _helm(size: str, kind: str) -> tuple[Model, Model]:
-    """A HELM and its flat twin."""
-    curved, flat = (f"helm-{kind}-{size}", f"{'llama' if kind == 'd' else 'deepseek'}-{size}")
-    common: Any = {
-        "task": "language",
-        "build": "horosphere.models.helm:HelmForCausalLM",
-        "configure": "horosphere.models.helm:helm_config",
-        "settings": "horosphere.models.helm:HelmConfig",
-    }
-    ablations = ("attention", "position", "head", "geometry") + ("expert_curvature", "gate") * (kind == "mice")
-    title, twin, twin_paper, oracle = (
-        ("HELM-D", "Llama", "Touvron et al. 2023", "transformers' LlamaForCausalLM")
-        if kind == "d"
-        else ("HELM-MiCE", "DeepSeek-V3", "DeepSeek-AI 2024", "transformers' DeepseekV3ForCausalLM")
+def _language(name: str, title: str, **more: Any) -> Model:
+    return Model(
+        name,
+        "language",
+        "horosphere.models.helm:HelmForCausalLM",
+        title,
+        configure="horosphere.models.helm:helm_config",
+        settings="horosphere.models.helm:HelmConfig",
+        **more,
     )
+
+
+FORMS = ("attention", "position", "head", "geometry", "residual", "score", "average", "qk_norm", "unit_weights")
+THREE = (LORENTZ, FLAT, SPHERE)
+
+
+def _dense(size: str) -> tuple[Model, ...]:
+    """HELM-D, its flat twin, a stronger one, and what it is on the sphere."""
+    care = ("residual", "average", "qk_norm", "unit_weights")
     return (
-        Model(curved, title=title, geometries=BOTH, twin=flat, ablations=ablations, paper="He et al. 2025", **common),
-        Model(flat, title=twin, paper=twin_paper, oracle=oracle, **common),
+        _language(f"helm-d-{size}", "HELM-D", twin=f"llama-{size}", paper=HELM, ablations=FORMS, geometries=THREE),
+        _language(f"llama-{size}", "Llama", paper="Touvron et al. 2023", oracle="transformers' LlamaForCausalLM"),
+        _language(f"qwen3-{size}", "Qwen3", paper="Yang et al. 2025", oracle="transformers' Qwen3ForCausalLM"),
+        _language(
+            f"sphere-{size}",
+            "Sphere",
+            paper="after Loshchilov et al. 2024",
+            ablations=care,
+            geometries=(SPHERE, FLAT),
+        ),
+    )
+
+
+def _mixtures(size: str) -> tuple[Model, ...]:
+    """HELM-MiCE and its flat twin."""
+    ablations = tuple(form for form in FORMS if form not in ("score", "average"))
+    paper = {"paper": HELM, "ablations": (*ablations, "expert_curvature", "gate"), "geometries": THREE}
+    oracle = "transformers' DeepseekV3ForCausalLM"
+    return (
+        _language(f"helm-mice-{size}", "HELM-MiCE", twin=f"deepseek-{size}", **paper),
+        _language(f"deepseek-{size}", "DeepSeek-V3", paper="DeepSeek-AI 2024", oracle=oracle),
     )
 
 
@@ -88,8 +114,8 @@ def _torchvision(name: str, title: str, paper: str) -> Model:
 
 
 MODELS = (
-    *(model for size in ("tiny", "small", "100m") for model in _helm(size, "d")),
-    *(model for size in ("tiny", "small", "120m", "1b") for model in _helm(size, "mice")),
+    *(model for size in ("tiny", "10m", "small", "134m", "100m") for model in _dense(size)),
+    *(model for size in ("tiny", "10m", "small", "134m", "120m", "1b") for model in _mixtures(size)),
     *map(_hcformer, ("hcformer-nano-32", "hcformer-nano", "hcformer-tiny", "hcformer-small", "hcformer-medium")),
     Model(
         "himapper",
@@ -215,6 +241,25 @@ def _family(size: str, mixture: str) -> Comparison:
     )
 
 
+def _curvatures(size: str) -> Comparison:
+    """All three curvatures, each beside a strong flat model of its form. Llama is there to be seen."""
+    mixed, sphere = f"helm-mice-{size}", f"sphere-{size}"
+    return Comparison(
+        f"curvatures-{size}",
+        "model",
+        (
+            Entrant("HELM-D", f"helm-d-{size}"),
+            Entrant("Sphere", sphere),
+            Entrant("Flat, unit rows", sphere, ("geometry=euclidean",), flat=True, twin_of="Sphere"),
+            Entrant("Qwen3", f"qwen3-{size}", flat=True, twin_of="HELM-D"),
+            Entrant("Llama", f"llama-{size}", flat=True),
+            Entrant("HELM-MiCE", mixed),
+            Entrant("MiCE-Const", mixed, ("expert_curvature=constant",), ablation_of="HELM-MiCE"),
+            Entrant("DeepSeek-V3", f"deepseek-{size}", flat=True, twin_of="HELM-MiCE"),
+        ),
+    )
+
+
 def _levels(window: str, patch: str) -> tuple[str, str]:
     return f"window_geometry={window}", f"patch_geometry={patch}"
 
@@ -223,6 +268,7 @@ COMPARISONS = (
     _family("tiny", "tiny"),
     _family("small", "small"),
     _family("100m", "120m"),
+    *map(_curvatures, ("tiny", "10m", "small", "134m")),
     Comparison(
         "levels",
         "network",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ CHUNK = 2**24  # tokens counted at once
 READ = 32  # rows of held-out text that a run's model reads
 NEIGHBOURS = 10  # that a token is joined to
 EDGES = 300  # edges whose Ricci curvature is measured: gives the mean to about ±0.01, in seconds
+ALIKE = 1e-3  # radii that differ by less than this share are one
 SEEN = 10  # a word seen less often is no good example
 SPACE = "␣"  # how a label shows one
 
@@ -196,8 +198,9 @@ class LanguageStats:
     expert_load: ExpertLoad | None  # of the layers below
     expert_layers: list[int]  # that have experts
     curvatures: list[ExpertCurvature]  # of the layers that learn them
-    temperature: Tensor | None  # (layers,) τ/√n; starts at 1
-    residual: Tensor | None  # (layers, 2) weights of the attention's and of the feed-forward's output; start at 1
+    temperature: Tensor | None  # (layers,) τ/√n
+    residual: Tensor | None  # (layers, 2) weights of the attention's and of the feed-forward's output; means over slots
+    starts: tuple[float, float] = (1.0, 1.0)  # of both
 
 
 def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = None) -> LanguageStats:
@@ -232,11 +235,8 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
     temperatures = [block.self_attn.temperature.log for block in blocks]
     # the feed-forward of a block joins the stream in the next block, or at the end
     after = [*(block.input_residual for block in blocks[1:]), model.model.output_residual]
-    residuals = [
-        weight
-        for block, last in zip(blocks, after, strict=True)
-        for weight in (block.attention_residual.weight, last.weight)
-    ]
+    residuals = [part for block, last in zip(blocks, after, strict=True) for part in (block.attention_residual, last)]
+    weights = [part.weight.mean() for part in residuals if part.weight is not None]
     return LanguageStats(
         length=tokens.shape[1],
         attention_distance=back,
@@ -244,7 +244,8 @@ def inspect(model: HelmForCausalLM, tokens: Tensor, progress: Update | None = No
         expert_layers=list(mixtures),
         curvatures=[c for c in (_curvature(mixture, layer) for layer, mixture in mixtures.items()) if c],
         temperature=None if None in temperatures else torch.cat(temperatures).detach().exp().cpu(),
-        residual=None if None in residuals else torch.cat(residuals).detach().cpu().view(-1, 2),
+        residual=torch.stack(weights).detach().cpu().view(-1, 2) if weights else None,
+        starts=(math.exp(blocks[0].self_attn.temperature.start), residuals[0].start),
     )
 
 
@@ -329,8 +330,7 @@ class TokenStudy:
         radius, stats = self.radius[self.name], self.stats[self.name]
         seen = radius.radius[radius.counts > 0]
         near, far = (", ".join(self.labels[i] for i in words) for words in word_examples(radius, self.labels, 8))
-        rows = [
-            ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the text"],
+        radii = [
             ["radius", f"mean {seen.mean():.3f}, from {seen.min():.3f} to {seen.max():.3f}"],
             [
                 "radius with frequency",
@@ -343,6 +343,10 @@ class TokenStudy:
             ),
             ["nearest words", near],
             ["farthest words", far],
+        ]
+        rows = [
+            ["tokens", f"{len(seen):,} of {len(self.labels):,} occur in the text"],
+            *(radii if np.ptp(seen) > ALIKE * seen.max() else []),  # on the sphere all have one
             ["Ricci curvature", f"{self.ricci.mean:+.3f}, of flat noise with the same spread {self.noise.mean:+.3f}"],
         ]
         for layer, back in enumerate(stats.attention_distance):
@@ -359,12 +363,13 @@ class TokenStudy:
             ):
                 parts = ", ".join(f"{share:.0%}" for share in shares.tolist())
                 rows.append([f"layer {layer} expert load", parts + (f"; {dead} dead" if dead else "")])
+        by_layer = [f"by layer; {start:g} at the start" for start in stats.starts]
         if stats.temperature is not None:
             temperatures = ", ".join(f"{t:.2f}" for t in stats.temperature.tolist())
-            rows.append(["attention temperature", f"{temperatures}  (by layer; 1 at the start)"])
+            rows.append(["attention temperature", f"{temperatures}  ({by_layer[0]})"])
         if stats.residual is not None:
             weights = ", ".join(f"{a:.2f}/{f:.2f}" for a, f in stats.residual.tolist())
-            rows.append(["residual weights", f"{weights}  (attention/feed-forward by layer; 1 at the start)"])
+            rows.append(["residual weights", f"{weights}  (attention/feed-forward {by_layer[1]})"])
         return rows
 
 

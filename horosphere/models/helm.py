@@ -153,6 +153,10 @@ class HelmConfig(SharedConfig, PretrainedConfig):
                 raise UserError("curvature: on the sphere every form is a direction, which has none; leave it out")
             if self.head == "hyperplane":
                 raise UserError("head=hyperplane: on the sphere an ambient head is that already; leave it out")
+            if self.score != "own":
+                raise UserError(f"score={self.score}: points of one length compare alike by both; leave it out")
+        if self.unit_weights and self.depth_scaled_init:
+            raise UserError("depth_scaled_init: with unit_weights every row has length 1; leave one of them out")
         if self.attention == "latent":
             own = {"score": "own", "average": "centroid"}
             for name, value in own.items():
@@ -217,13 +221,9 @@ class HelmBlock(GradientCheckpointingLayer):
             self.mlp = MixtureOfExperts(dim, config.moe_intermediate_size, manifold, *experts, spread, lengths, **gate)
         else:
             self.mlp = SwiGLU(dim, config.intermediate_size, manifold, lengths)
-
-    def writers(self) -> list[nn.Parameter]:
-        """The matrices whose outputs join the stream."""
-        mlp = self.mlp
-        parts = (mlp.experts, mlp.shared_experts) if isinstance(mlp, MixtureOfExperts) else ()
-        last = [part.down_proj for part in parts if part is not None] or [mlp.down_proj.weight]  # type: ignore[union-attr]
-        return [self.self_attn.o_proj.weight, *last]  # type: ignore[list-item, union-attr]
+        for name, part in self.named_modules():
+            if name.endswith(("o_proj", "down_proj")):
+                part.writes = True  # to the stream: for `depth_scaled_init`
 
     def forward(
         self,
@@ -262,7 +262,10 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
         """Normal matrices, zero time columns. By transformers' functions, which leave loaded weights alone."""
         super()._init_weights(module)
         std = self.config.initializer_range
+        depth = math.sqrt(2 * self.config.num_hidden_layers) if self.config.depth_scaled_init else 1.0
         if isinstance(module, SlotLinear) and not getattr(module.weight, "_is_hf_initialized", False):
+            if getattr(module, "writes", False):
+                module.weight /= depth
             module.still_time()
             if module.lengths is not None:
                 init.ones_(module.lengths)
@@ -274,15 +277,13 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
             init.constant_(module.weight, module.start)
         elif isinstance(module, Temperature) and module.log is not None:
             init.constant_(module.log, module.start)
-        elif isinstance(module, HelmBlock):
-            self._init_writers(module)
         elif isinstance(module, Router):
             init.normal_(module.weight, std=std)
             init.zeros_(module.e_score_correction_bias)
             init.zeros_(module.load)
         elif isinstance(module, Experts):
             init.normal_(module.gate_up_proj, std=std)
-            init.normal_(module.down_proj, std=std)
+            init.normal_(module.down_proj, std=std / depth)
             if not getattr(module.gate_up_proj, "_is_hf_initialized", False):
                 module.still_time()
             if module.lengths is not None:
@@ -310,15 +311,6 @@ class HelmPreTrainedModel(Shared, PreTrainedModel):
             for weight in _directions(module):
                 unit_rows(weight)
         self._seen = self.get_input_embeddings().weight._version
-
-    def _init_writers(self, block: "HelmBlock") -> None:
-        """Called when all that a block has has begun."""
-        if self.config.depth_scaled_init:
-            for weight in block.writers():
-                init.normal_(weight, std=self.config.initializer_range / math.sqrt(2 * self.config.num_hidden_layers))
-            for part in (block.self_attn.o_proj, *block.mlp.modules()):  # type: ignore[union-attr]
-                if hasattr(part, "still_time") and not _is_loaded(part):
-                    part.still_time()
 
 
 def _is_loaded(module: nn.Module) -> bool:
@@ -513,6 +505,9 @@ class HelmForCausalLM(HelmPreTrainedModel, GenerationMixin):
         if not isinstance(old_lm_head, TokenHead):
             return new
         old_lm_head.weight, old_lm_head.out_features = new.weight, new.out_features
+        if old_lm_head.lengths is not None:
+            known = old_lm_head.lengths.detach()[: new.out_features]
+            old_lm_head.lengths = nn.Parameter(torch.cat((known, known.new_ones(new.out_features - len(known)))))
         return old_lm_head
 
     def blocks(self) -> list[nn.Module]:
@@ -540,5 +535,5 @@ def helm_config(name: str, **changes: Any) -> HelmConfig:
     """
     if name not in HELM and name not in TWINS:
         raise UserError(f'no model called "{name}": choose {", ".join([*HELM, *TWINS])}')
-    twin = {"geometry": "euclidean"} if name in TWINS else {}
-    return HelmConfig(**{**HELM[TWINS.get(name, name)], **twin, **changes})
+    curved, twin = TWINS.get(name, (name, {}))
+    return HelmConfig(**{**HELM[curved], **twin, **changes})

@@ -150,7 +150,12 @@ class Attention(CausalHeads):
 
     @property
     def slots(self) -> Slots:
-        """Those of queries and keys."""
+        """Those of queries and keys.
+
+        >>> from horosphere.geometry import Euclidean
+        >>> Attention(16, 2, 8, Euclidean(), forms=AttentionForms(score="distance")).slots.times  # slot 0: -|k|²/2
+        1
+        """
         return self.manifold.slots.by(self.forms.score)
 
     def forward(

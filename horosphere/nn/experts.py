@@ -163,6 +163,12 @@ class Experts(nn.Module):
             nn.init.zeros_(self.log_ratio)
 
     def no_weight_decay(self) -> set[str]:
+        """What must not decay, though it is a matrix: lengths begin at 1.
+
+        >>> from horosphere.geometry import Euclidean
+        >>> Experts(3, 8, 16, Euclidean(), lengths=True).no_weight_decay()
+        {'lengths'}
+        """
         return {"lengths"}
 
     @torch.no_grad()

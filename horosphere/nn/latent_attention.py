@@ -42,6 +42,16 @@ class LatentSizes:
     value: int  # of a head's value [v_head_dim]
 
 
+class KeyNorm(nn.RMSNorm):
+    """RMSNorm of the rotated key, which is no point yet, in its own dtype.   (..., n) -> (..., n)
+
+    Under autocast torch's own goes to fp32, and not by its fast kernel.
+    """
+
+    def forward(self, key: Tensor) -> Tensor:
+        return F.rms_norm(key, key.shape[-1:], self.weight.to(key.dtype), self.eps)
+
+
 class LatentAttention(CausalHeads):
     """Causal multi-head attention through latents, on slots.   (B, T, dim) -> (B, T, dim)
 
@@ -88,7 +98,7 @@ class LatentAttention(CausalHeads):
         self.kv_b_proj = SlotLinear(sizes.kv_latent, heads * (sizes.nope + sizes.value), manifold)
         self.o_proj = SlotLinear(heads * sizes.value, dim, manifold, points=heads)
         self.q_norm = SlotNorm(head_dim, manifold, forms.eps) if forms.qk_norm else None
-        self.k_norm = nn.RMSNorm(sizes.rope, forms.eps) if forms.qk_norm else None
+        self.k_norm = KeyNorm(sizes.rope, forms.eps) if forms.qk_norm else None
         self.temperature = Temperature(manifold.slots.temperature)
 
     @property
@@ -108,7 +118,7 @@ class LatentAttention(CausalHeads):
         q = self._queries(x, angles)
         latent, key = self.kv_a_proj_with_mqa(x).split((self.latent, self.rope), -1)
         if self.k_norm is not None:
-            key = self.k_norm(key).to(key.dtype)
+            key = self.k_norm(key)
         latent, key = self.kv_a_layernorm(latent), rotate(key.unsqueeze(2), angles)
         k, v = self._keys_values(latent, key)
         if cache is not None:

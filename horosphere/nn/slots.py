@@ -204,7 +204,12 @@ class SlotResidual(nn.Module):
 
     @property
     def start(self) -> float:
-        """What `weight` begins with."""
+        """What `weight` begins with.
+
+        >>> from horosphere.geometry import Lorentz
+        >>> SlotResidual(3, Lorentz()).start, SlotResidual(3, Lorentz(), "interpolate").start
+        (1.0, 0.05)
+        """
         return STEP if self.form == "interpolate" else 1.0
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:

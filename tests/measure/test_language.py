@@ -197,6 +197,11 @@ def test_scalars_of_layers():
     assert flat.residual is None
     assert flat.expert_load is None
     assert inspect(model(**DENSE, residual="additive"), tokens()).residual is None
+    m = model(**DENSE, geometry="sphere", residual="interpolate")
+    sphere = inspect(m, tokens())
+    assert sphere.starts == (pytest.approx(2), 0.05)
+    assert_close(sphere.residual[0, 0], m.model.layers[0].attention_residual.weight.mean().detach())  # over slots
+    assert sphere.residual.shape == (len(sphere.temperature), 2)
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

@@ -172,3 +172,40 @@ def logits(model: HelmForCausalLM, ids: Tensor) -> Tensor:
 
 def _norm(layer: torch.nn.Module, x: Tensor, space: Flat) -> Tensor:
     return space.normed(x, layer.weight, layer.eps)
+
+
+def ngpt(model: HelmForCausalLM, ids: Tensor) -> Tensor:
+    """nGPT on vectors of length 1: h <- unit(h + α(unit(y) - h)). Its s_u, s_v and s_z are our lengths."""
+    config, n, width = model.config, model.config.hidden_size, model.config.head_dim
+    rows = []
+    for row in ids:
+        h = unit(model.model.embed_tokens.weight[row])
+        blocks = model.model.layers
+        for number, block in enumerate(blocks):
+            layer, mlp = block.self_attn, block.mlp
+            q, k, v = (
+                unit((h @ p.weight.T).unflatten(-1, (-1, width))) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+            )
+            q, k = (
+                torch.stack(
+                    [torch.stack([turned(u, i, 0, config.rope_theta) for u in heads]) for i, heads in enumerate(x)]
+                )
+                for x in (q, k)
+            )
+            scores = math.sqrt(width) * torch.einsum("thn,shn->hts", q, k)
+            seen = torch.ones(len(row), len(row), dtype=torch.bool).tril()
+            mean = torch.einsum("hts,shn->thn", scores.masked_fill(~seen, -math.inf).softmax(-1), v)
+            h = step(h, mean.flatten(1) @ layer.o_proj.weight.T, block.attention_residual.weight)
+            gate, up = (math.sqrt(n) * p.lengths * (h @ p.weight.T) for p in (mlp.gate_proj, mlp.up_proj))
+            last = blocks[number + 1].input_residual if number + 1 < len(blocks) else model.model.output_residual
+            h = step(h, (torch.nn.functional.silu(gate) * up) @ mlp.down_proj.weight.T, last.weight)
+        rows.append(math.sqrt(n) * model.lm_head.lengths * (h @ model.lm_head.weight.T))
+    return torch.stack(rows)
+
+
+def unit(u: Tensor) -> Tensor:
+    return u / u.norm(dim=-1, keepdim=True)
+
+
+def step(h: Tensor, y: Tensor, share: Tensor) -> Tensor:
+    return unit(h + share * (unit(y) - h))

@@ -97,7 +97,7 @@ def test_every_model_has_its_recipe_and_a_twin_differs_in_nothing_else():
     assert names == {*HELM, *TWINS, "rnn-lm", "gru-lm", "lstm-lm", "fflm"}
     for name in names:
         assert Recipe.read(name).task.model == name
-    for twin, helm in TWINS.items():
+    for twin, (helm, _) in TWINS.items():
         assert read_recipe(twin) == {**read_recipe(helm), "model": twin}
 
 
