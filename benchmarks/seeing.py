@@ -9,6 +9,7 @@ so the same command goes on after it was stopped. `--minutes` ends it with the t
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -68,14 +69,15 @@ def jobs_of(names: list[str], args: argparse.Namespace) -> dict[str, Job]:
     return jobs
 
 
-def run(jobs: dict[str, Job], args: argparse.Namespace) -> None:
-    """So many at once, until all are done or the time is over."""
+def run(jobs: dict[str, Job], args: argparse.Namespace, each_time: Callable[[], None] = lambda: None) -> None:
+    """So many at once, until all are done or the time is over. each_time: called when one has ended."""
 
     def wanted() -> dict[str, list[str]]:
         return {name: ["-m", "horosphere", *job.command] for name, job in jobs.items() if not done(job.folder)}
 
     def ended(name: str, outcome: Outcome) -> None:
         print(f"{name}: {outcome.said if outcome.code else 'done'}", flush=True)
+        each_time()
 
     work(wanted, args.jobs, args.minutes, ended)
 

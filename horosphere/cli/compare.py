@@ -7,7 +7,7 @@ from typing import Any
 
 from horosphere import catalogue
 from horosphere.cli import common
-from horosphere.cli.embed import FORMATS, RECIPE
+from horosphere.cli.embed import FORMATS, RECIPE, recipe_of
 from horosphere.described import describe
 from horosphere.errors import UserError, choices
 from horosphere.recipes import read_recipe, recipe_names
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> None:
     task = catalogue.task(recipe.get("task"))
     options = describe(task.options)
     said = common.settings_of(args, {**options, **catalogue.known_settings(recipe)})
+    name = recipe_of(said) if name == RECIPE else name
     mine = {key: value for key, _, value in (setting.partition("=") for setting in said) if key in options}
     if given:
         common.refuse_data(args.what, said)

@@ -1,6 +1,7 @@
 """`horosphere embed`: the recipe `embedding` on a tree or graph, with a picture."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from horosphere.errors import UserError, one_line
 from horosphere.recipes import read_recipe
 from horosphere.settings import Positive
 
-RECIPE = "embedding"
+RECIPE, DISTANCES = "embedding", "distances"
 FORMATS = "edge list (child, parent) .tsv .csv .txt (.gz); .json nested; .gml .graphml .gexf .adjlist .edgelist"
 
 
@@ -25,11 +26,18 @@ def add(commands: Any) -> None:
     embed.epilog = "\n".join([*help_lines(known, recipe), "", f"example: {example}"])
     embed.set_defaults(kept=KEPT)
     embed.add_argument("data", help=FORMATS)
+    text = "auto: search products of geometries for the least distortion (with --objective distortion)"
+    embed.add_argument("--signature", choices=["auto"], help=text)
     embed.add_argument("--exact", action="store_true", help="place a tree by Sarkar's construction, without a training")
     length = "of --exact, in radii of curvature (default: distances at most 1.1 times shorter than paths)"
     embed.add_argument("--edge-length", metavar="L", type=common.of(Positive), help=length)
     common.settings_argument(embed, "as below")
     common.run_options(embed, "run", "folder for points, labels and picture (default runs/DATA-GEOMETRY-DIM)")
+
+
+def recipe_of(said: Sequence[str]) -> str:
+    """The recipe of these settings: distances are fitted at another pace."""
+    return DISTANCES if "objective=distortion" in ("".join(setting.split()) for setting in said) else RECIPE
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,17 +46,20 @@ def run(args: argparse.Namespace) -> None:
 
     known = catalogue.known_settings(read_recipe(RECIPE))
     said = common.settings_of(args, known)
+    recipe = recipe_of(said)
     common.refuse_data(args.data, said)
     settings = [f"data={args.data}", *said]
     require("plots")
     if args.exact:
         return run_exact(args, said)
+    if args.signature:
+        return run_search(args, recipe, settings)
     if args.edge_length is not None:
         raise UserError("--edge-length is of exact trees: add --exact, or leave it out")
-    config = Recipe.read(RECIPE, settings).task.configuration()
+    config = Recipe.read(recipe, settings).task.configuration()
     name = f"{common.stem(args.data)}-{config.geometry.replace(':', '')}-{config.dim}"
     args.out = args.out or str(Path("runs") / name)
-    train_and_tell(args, RECIPE, settings, more=draw)
+    train_and_tell(args, recipe, settings, more=draw)
 
 
 def run_exact(args: argparse.Namespace, said: list[str]) -> None:
@@ -65,6 +76,31 @@ def run_exact(args: argparse.Namespace, said: list[str]) -> None:
     rows = place_exactly(recipe, Place(folder, overwrite=args.overwrite, quiet=args.quiet), args.edge_length)
     then = recipe.task.then.format(run=folder)
     common.table([], [*rows, *draw(folder), ["written", f"{folder}/"], ["next", then]])
+
+
+def run_search(args: argparse.Namespace, recipe: str, settings: list[str]) -> None:
+    from horosphere.runs import Run
+    from horosphere.study.executors import Here
+    from horosphere.study.signature import search
+    from horosphere.train.recipe import Recipe
+
+    if args.resume or args.go_on:
+        raise UserError("--resume: a search that was stopped goes on with the same command; leave it out")
+    if recipe != DISTANCES:
+        raise UserError("--signature searches for the least distortion: add --objective distortion")
+    dim = Recipe.read(recipe, settings).task.configuration().dim
+    folder = Path(args.out or Path("runs") / f"{common.stem(args.data)}-auto-{dim}")
+    device = common.choose_device(args.device)
+    found = search(settings, folder, Here(common.JOBS), device, args.overwrite, args.quiet)
+    print(*found.lines(), "", sep="\n")
+    task = Run.open(folder).load().task
+    rows = [
+        *task.summary(Run.open(folder)),
+        *draw(folder),
+        ["searched", f"{folder}-search/"],
+        ["written", f"{folder}/"],
+    ]
+    common.table([], [*rows, ["next", task.then.format(run=folder)]])
 
 
 def draw(folder: Path) -> list[list[str]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import zlib
 from array import array
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -42,7 +43,9 @@ PARENT_HEADERS = {"parent", "parent_id", "target", "dst", "to", "id2", "node2", 
 
 # what edges call their weights in the formats of networkx
 WEIGHTS = ("weight", "value", "distance", "length", "cost", "strength", "score", "capacity")
-UNWEIGHTED = "and weights are not read. Pass --unweighted to drop them."
+LENGTHS = ("weight", "distance", "length", "cost")  # those that say how long an edge is, not how strong
+UNWEIGHTED = "and weights are not read. Pass --unweighted to drop them; objective=distortion takes them for lengths."
+SOME = "some edges have a length, and some have none."
 # what to do about a file that cannot be read, by how the reason begins
 REMEDIES = {
     "no such file": "Check the path",
@@ -52,13 +55,18 @@ REMEDIES = {
     "": "Check the file and its permissions",
 }
 
-Row = tuple[int, str, str | None]  # line (0: unknown), child, parent (None: a node without an edge)
+# line (0: unknown), child, parent (None: a node without an edge), length of the edge (None: it has none)
+Row = tuple[int, str, str | None, float | None]
+Weights = Literal["refuse", "drop", "lengths"]
 
 
-def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False, unweighted: bool = False) -> Graph:
+def read_graph(
+    path: str | Path, *, directed: bool = True, unique: bool = False, unweighted: bool = False, weighted: bool = False
+) -> Graph:
     """The hierarchy in a file, or with directed=False the undirected graph.
 
-    Without `unique`, no edge may repeat. Without `unweighted`, none may have a weight: weights are not read.
+    Without `unique`, no edge may repeat. Weights of edges are dropped with `unweighted`, are lengths with `weighted`,
+    and else refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +76,7 @@ def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False,
     """
     path = Path(path)
     try:
-        return _read(path, directed, unique, unweighted)
+        return _read(path, directed, unique, "drop" if unweighted else "lengths" if weighted else "refuse")
     except Unreadable as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
             raise UserError(_not_utf8(path)) from None
@@ -76,13 +84,13 @@ def read_graph(path: str | Path, *, directed: bool = True, unique: bool = False,
         raise UserError(f"{path}: {error}. {how}.") from None
 
 
-def _read(path: Path, directed: bool, unique: bool, unweighted: bool) -> Graph:
+def _read(path: Path, directed: bool, unique: bool, weights: Weights) -> Graph:
     with opened(path):
         pass  # there is a file
     kind = _kind(path)
     index: dict[str, int] = {}
-    ends, lines = array("q"), array("q")
-    for line, child, parent in _rows(path, kind, directed, unweighted):
+    ends, lines, lengths = array("q"), array("q"), array("d")
+    for line, child, parent, length in _rows(path, kind, directed, weights):
         child, parent = printable(child), parent and printable(parent)
         if not child or parent == "":
             raise UserError(f"{_at(path, line)}: an empty label. Fill it in, or remove the edge (a root needs none).")
@@ -94,12 +102,17 @@ def _read(path: Path, directed: bool, unique: bool, unweighted: bool) -> Graph:
             ends.append(node)
             ends.append(index.setdefault(parent, len(index)))
             lines.append(line)
+            if length is not None:
+                lengths.append(length)
+            if lengths and len(lengths) < len(lines):
+                raise UserError(f"{_at(path, line)}: {SOME} Give each one, or pass --unweighted to drop them.")
     if not lines:
         raise UserError(f"{path}: no edges. A graph needs at least one.")
     labels, edges = list(index), np.array(ends).reshape(-1, 2)
     earlier = repeats(edges, directed)
+    long = np.array(lengths) if lengths else None
     if unique or (kind == ".adjlist" and not directed):  # adjacency lists name an undirected edge at both of its ends
-        edges = edges[earlier < 0]
+        edges, long = edges[earlier < 0], None if long is None else long[earlier < 0]
     elif (earlier >= 0).any():
         again = int((earlier >= 0).argmax())
         edge = (" -> " if directed else " - ").join(one_line(labels[i]) for i in edges[again])
@@ -110,29 +123,29 @@ def _read(path: Path, directed: bool, unique: bool, unweighted: bool) -> Graph:
         )
         raise UserError(f"{_at(path, lines[again])}: the edge {edge} {stands}, or pass --unique to drop repeats.")
     try:
-        return Graph(labels, edges, directed)
+        return Graph(labels, edges, directed, long)
     except UserError as error:  # a cycle
         raise UserError(f"{path}: {error}") from None
 
 
-def _rows(path: Path, kind: str, directed: bool, unweighted: bool) -> Iterator[Row]:
+def _rows(path: Path, kind: str, directed: bool, weights: Weights) -> Iterator[Row]:
     if kind == ".json":
         yield from _json(path)
         return
     with opened(path) as file:
         if kind in (".graphml", ".gexf"):  # XML names its own encoding
-            yield from _networkx(file, path, kind, directed, unweighted)
+            yield from _networkx(file, path, kind, directed, weights)
             return
         text = lines_of(io.TextIOWrapper(file, encoding="utf-8-sig"))
         if kind == ".gml":
-            yield from _networkx(text, path, kind, directed, unweighted)
+            yield from _networkx(text, path, kind, directed, weights)
         elif kind == ".adjlist":
             yield from _adjacency_list(text, path)
         else:
-            yield from _edge_list(text, path, DELIMITER[kind], directed, unweighted)
+            yield from _edge_list(text, path, DELIMITER[kind], directed, weights)
 
 
-def _edge_list(text: Iterator[str], path: Path, delimiter: str, directed: bool, unweighted: bool) -> Iterator[Row]:
+def _edge_list(text: Iterator[str], path: Path, delimiter: str, directed: bool, weights: Weights) -> Iterator[Row]:
     lines: Iterator[str] = _lines(text, path, quotes=delimiter == ",")
     if not delimiter:
         head = []
@@ -163,16 +176,29 @@ def _edge_list(text: Iterator[str], path: Path, delimiter: str, directed: bool, 
                 raise UserError(
                     f"{_at(path, number)}: the columns are {left}, {right}; an edge is child, parent. Swap the columns."
                 )
-        if len(row) > 2 and not unweighted:
-            _refuse_weight(
-                row[2:] if delimiter == "," else row[2].split(None if delimiter == " " else delimiter), path, number
-            )
-        yield number, row[0], row[1]
+        length = None
+        if len(row) > 2 and weights != "drop":
+            cells = row[2:] if delimiter == "," else row[2].split(None if delimiter == " " else delimiter)
+            if weights == "lengths" and _reads_as_number(cells[0]):
+                length = _length(cells[0], _at(path, number))
+            _refuse_weight(cells, path, number, first=length is not None)
+        yield number, row[0], row[1], length
 
 
-def _refuse_weight(cells: list[str], path: Path, line: int) -> None:
-    """What comes behind an edge may be words. A number is a weight, and so is what networkx writes of one."""
-    for column, cell in enumerate(cells, 3):
+def _length(value: object, where: str) -> float:
+    """Of an edge."""
+    if not 0 < (length := float(str(value))) < math.inf:
+        how = "lengths are positive numbers. Correct it, or pass --unweighted to drop them all."
+        raise UserError(f"{where}: an edge of the length {one_line(value, 20)}; {how}")
+    return length
+
+
+def _refuse_weight(cells: list[str], path: Path, line: int, first: bool = False) -> None:
+    """What comes behind an edge may be words. A number is a weight, and so is what networkx writes of one.
+
+    first: the first has been read.
+    """
+    for column, cell in list(enumerate(cells, 3))[first:]:
         if _reads_as_number(cell):
             where = {3: "a third column", 4: "a fourth column"}.get(column, f"column {column}")
             raise UserError(f"{_at(path, line)}: {where} with the number {one_line(cell)}, {UNWEIGHTED}")
@@ -193,9 +219,9 @@ def _adjacency_list(text: Iterator[str], path: Path) -> Iterator[Row]:
     for number, line in enumerate(_lines(text, path), 1):
         node, *others = line.partition("#")[0].split() or [""]
         if node:
-            yield number, node, None
+            yield number, node, None, None
         for other in others:
-            yield number, node, other
+            yield number, node, other, None
 
 
 def _lines(text: Iterator[str], path: Path, quotes: bool = False) -> Iterator[str]:
@@ -242,12 +268,12 @@ def _json(path: Path) -> Iterator[Row]:
     stack = [*below(tree, None)][::-1]  # not recursion: trees are deeper than Python's stack
     while stack:
         label, value, parent = stack.pop()
-        yield 0, label, parent
+        yield 0, label, parent, None
         stack.extend([*below(value, label)][::-1])
 
 
 def _networkx(
-    file: IO[bytes] | Iterator[str], path: Path, kind: str, directed: bool, unweighted: bool
+    file: IO[bytes] | Iterator[str], path: Path, kind: str, directed: bool, weights: Weights
 ) -> Iterator[Row]:
     require("graphs")
     import networkx as nx
@@ -260,14 +286,17 @@ def _networkx(
         raise UserError(f"{path}: no valid {kind[1:]} ({one_line(error)}). Correct it, or export it again.") from None
     if directed and not graph.is_directed():
         raise UserError(f"{path}: an undirected graph, not a hierarchy. Pass --graph to read it as one.")
-    weights = (name for *_, data in graph.edges(data=True) for name in WEIGHTS if _reads_as_number(data.get(name)))
-    if not unweighted and (weight := next(weights, None)):
-        raise UserError(f"{path}: edges have a {weight}, {UNWEIGHTED}")
+    named = {name for *_, data in graph.edges(data=True) for name in WEIGHTS if _reads_as_number(data.get(name))}
+    read = next((name for name in LENGTHS if name in named), None) if weights == "lengths" else None
+    if weights != "drop" and (others := [name for name in WEIGHTS if name in named - {read}]):
+        raise UserError(f"{path}: edges have a {others[0]}, {UNWEIGHTED}")
     name = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
     if "" in name.values() or len(set(name.values())) < len(name):
         name = {node: str(node) for node in graph}  # labels that do not tell the nodes apart: use ids
-    yield from ((0, label, None) for label in name.values())
-    yield from ((0, name[child], name[parent]) for child, parent in graph.edges())
+    yield from ((0, label, None, None) for label in name.values())
+    for child, parent, data in graph.edges(data=True):
+        value = data.get(read) if read else None
+        yield 0, name[child], name[parent], None if value is None else _length(value, str(path))
 
 
 def _kind(path: Path) -> str:

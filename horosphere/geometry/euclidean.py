@@ -60,6 +60,13 @@ class Euclidean(Manifold):
         return torch.cdist(x, y)
 
     @full_precision
+    def pairwise_sq(self, x: Tensor, y: Tensor) -> Tensor:
+        """|x|² + |y|² - 2 x·y"""
+        x2, y2 = sq(x), sq(y)
+        here, there = torch.cat((x, x2, torch.ones_like(x2)), -1), torch.cat((-2 * y, torch.ones_like(y2), y2), -1)
+        return (here @ there.mT).float().clamp_min(0)
+
+    @full_precision
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
         """√(dist² + noise), noise = ε(d + 4)·(|x|² + max|y|²) of the product"""
         noise = torch.finfo(x.dtype).eps * (x.shape[-1] + 4) * (sq(x).squeeze(-1) + sq(y).max())

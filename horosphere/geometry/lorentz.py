@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from horosphere.geometry._arcs import squared_arcs
 from horosphere.geometry._distance import distance, excess
 from horosphere.geometry._scalar import (
     asinh,
@@ -124,6 +125,12 @@ class Lorentz(Curved):
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         out: Tensor = _Pairwise.apply(x, y, self.c)[0]
         return out
+
+    @full_precision
+    def pairwise_sq(self, x: Tensor, y: Tensor) -> Tensor:
+        """arcosh(1 + u)²/c, u = c (x_t y_t - x·y) - 1"""
+        here, there = torch.cat((self.time(x), x), -1), torch.cat((self.time(y), -y), -1)
+        return squared_arcs(self.c**0.5 * here, self.c**0.5 * there, self.c, self.sign)
 
     @full_precision
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Products of geometries: coordinates side by side, squared distances added with weights."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -124,6 +125,12 @@ class Product(Manifold):
     @full_precision
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         return safe_sqrt(self._sum(lambda m, x, y: m.pairwise(x, y).square(), x, y))
+
+    @full_precision
+    def pairwise_sq(self, x: Tensor, y: Tensor) -> Tensor:
+        """Σ wᵢ distᵢ²"""
+        parts = (w * m.pairwise_sq(x, y) for w, (m, x, y) in zip(self.weights, self._by_factor((x, y)), strict=True))
+        return functools.reduce(torch.add, parts)
 
     @full_precision
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from horosphere.geometry._arcs import squared_arcs
 from horosphere.geometry._scalar import asinc, atanc, cosm1, dot, length, safe_sqrt, sinc, sq, tanc
 from horosphere.geometry._shapes import same_dimension
 from horosphere.geometry.manifold import HALF, Curved, full_precision, shares
@@ -146,6 +147,11 @@ class Sphere(Curved):
     @full_precision
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         return self._angle(self.vector(x) @ self.vector(y).mT)
+
+    @full_precision
+    def pairwise_sq(self, x: Tensor, y: Tensor) -> Tensor:
+        """arccos(1 - u)²/c, u = 1 - <P, Q>"""
+        return squared_arcs(self.vector(x), self.vector(y), self.c, self.sign)
 
     @full_precision
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:

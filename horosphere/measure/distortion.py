@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from horosphere.data.graph import Graph
-from horosphere.errors import UserError
+from horosphere.errors import NotFinite, UserError
 from horosphere.geometry import Manifold
 from horosphere.measure.reconstruction import reconstruction
 from horosphere.measure.sample import sample
@@ -24,7 +25,7 @@ class Distortion:
     average: float  # mean |s q - 1|
     worst: float  # max q / min q
     map: float  # mean average precision of the graph's neighbours, ranked by distance
-    scale: float  # s = Σq/Σq², which minimises Σ(s q - 1)²
+    scale: float  # s = Σq/Σq², which minimises Σ(s q - 1)²; 1 of ratios as they are
 
     def rows(self) -> list[list[str]]:
         """For a table."""
@@ -37,11 +38,23 @@ class Distortion:
 
 
 @torch.no_grad()
-def distortion(points: Tensor, manifold: Manifold, graph: Graph, *, nodes: int = 1000, seed: int = 0) -> Distortion:
+def distortion(
+    points: Tensor,
+    manifold: Manifold,
+    graph: Graph,
+    *,
+    nodes: np.ndarray | int = 1000,
+    seed: int = 0,
+    rescale: bool = True,
+    lengths: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Distortion:
     """Distortion of points (N, d) against path lengths in the graph, whatever the direction of its edges.
 
-    From at most `nodes` nodes, drawn by `seed`, to all others they reach. Keeps nodes·N ratios in float32: 330 MB for
-    1000 nodes of WordNet.
+    rescale: judge ratios at their best scale, for points that were not asked for distances; else as they are.
+    lengths: gives path lengths from nodes (S,) -> (S, N) where they are known already.
+
+    From these nodes, or at most so many drawn by `seed`, to all others they reach. Keeps nodes·N ratios in float32:
+    330 MB for 1000 nodes of WordNet.
 
     >>> from horosphere.geometry import Euclidean
     >>> path = Graph(["a", "b", "c"], [(0, 1), (1, 2)])
@@ -56,13 +69,14 @@ def distortion(points: Tensor, manifold: Manifold, graph: Graph, *, nodes: int =
         raise UserError("the graph has no edges: there are no path lengths to compare with.")
     points = points.double()
     neighbours = np.stack(graph.adjacency().nonzero(), axis=1).astype(np.int64)
-    sources = sample(np.unique(neighbours), nodes, seed)
+    sources = sample(np.unique(neighbours), nodes, seed) if isinstance(nodes, int) else nodes
     rows = max(1, ENTRIES // len(points))
-    q = [_ratios(points, manifold, graph, sources[i : i + rows]) for i in range(0, len(sources), rows)]
+    paths = lengths or graph.distances
+    q = [_ratios(points, manifold, paths, sources[i : i + rows]) for i in range(0, len(sources), rows)]
     total, squares = (sum(float(chunk.double().pow(k).sum()) for chunk in q) for k in (1, 2))
     if not 0 < total < torch.inf:
-        raise UserError("the points all coincide, or some distances are inf or nan: the embedding diverged.")
-    scale = total / squares
+        raise NotFinite("the points all coincide, or some distances are inf or nan: the embedding diverged.")
+    scale = total / squares if rescale else 1.0
     error = sum(float((scale * chunk.double() - 1).abs().sum()) for chunk in q)
     smallest, largest = min(float(chunk.min()) for chunk in q), max(float(chunk.max()) for chunk in q)
     return Distortion(
@@ -73,8 +87,10 @@ def distortion(points: Tensor, manifold: Manifold, graph: Graph, *, nodes: int =
     )
 
 
-def _ratios(points: Tensor, manifold: Manifold, graph: Graph, sources: np.ndarray) -> Tensor:
+def _ratios(
+    points: Tensor, manifold: Manifold, paths: Callable[[np.ndarray], np.ndarray], sources: np.ndarray
+) -> Tensor:
     """d_M/d_G from the sources to all they reach but themselves.   (S,) -> (pairs,) float32"""
-    lengths = torch.from_numpy(graph.distances(sources)).to(points.device)
+    lengths = torch.from_numpy(paths(sources)).to(points.device)
     reached = lengths.isfinite() & (lengths > 0)
-    return (manifold.pairwise(points[sources], points)[reached] / lengths[reached]).float()
+    return manifold.pairwise_sq(points[sources], points)[reached].sqrt().float() / lengths[reached]

@@ -187,12 +187,14 @@ class Block(nn.Module):
         mixed, assignments = self.mixer.mix(self.mixer_norm(x))
         return self._add(x, mixed), assignments
 
-    def readings(self, assignments: Assignments) -> dict[str, Tensor]:
-        """What `HCFormer.readings` takes the means of."""
+    def readings(self, x: Tensor, assignments: Assignments) -> dict[str, Tensor]:
+        """What `HCFormer.readings` takes the means of.   x: what came in"""
         patch, window = self.mixer.patch_scale, self.mixer.window_scale
-        read = {"patch_centres": effective(assignments.patch, 2), "patch_scale": patch}
-        if assignments.window is not None and window is not None:
-            read |= {"window_centres": effective(assignments.window, 2), "window_scale": window}
+        patch_passed, window_passed = self.mixer.passed(self.mixer_norm(x))
+        read = {"patch_centres": effective(assignments.patch, 2), "patch_passed": patch_passed, "patch_scale": patch}
+        if assignments.window is not None and window is not None and window_passed is not None:
+            read |= {"window_centres": effective(assignments.window, 2), "window_passed": window_passed}
+            read |= {"window_scale": window}
         return {**read, "mixer_scale": self.mixer_scale.abs(), "mlp_scale": self.mlp_scale.abs()}
 
     def _add(self, x: Tensor, mixed: Tensor, drop: Tensor | None = None) -> Tensor:
@@ -285,7 +287,7 @@ class HCFormer(nn.Module):
     def cluster_maps(self, images: Tensor) -> list[list[Assignments]]:
         """Who was clustered with whom: [stage][block], heads within (`Assignments`)."""
         maps: list[list[Assignments]] = [[] for _ in self.stages]
-        for stage, _, assignments in self._assigned(images):
+        for stage, _, _, assignments in self._assigned(images):
             maps[stage].append(assignments)
         return maps
 
@@ -294,6 +296,7 @@ class HCFormer(nn.Module):
         """What learning does to the clusters: means over the blocks of each stage, which are numbered from 1.
 
         - patch_centres_1, window_centres_1: how many centres a place spreads over, mean over places, heads and images
+        - patch_passed_1, window_passed_1: how much of what tells places apart is left by clustering them
         - patch_scale_1, window_scale_1: α
         - mixer_scale_1, mlp_scale_1: magnitude of LayerScale
 
@@ -303,19 +306,19 @@ class HCFormer(nn.Module):
         (30.0, False)
         """
         seen: dict[str, list[Tensor]] = {}
-        for stage, block, assignments in self._assigned(images):
-            for name, values in block.readings(assignments).items():
+        for stage, block, x, assignments in self._assigned(images):
+            for name, values in block.readings(x, assignments).items():
                 seen.setdefault(f"{name}_{stage + 1}", []).append(values.float().mean())
         return {name: float(torch.stack(blocks).mean()) for name, blocks in seen.items()}
 
-    def _assigned(self, images: Tensor) -> Iterator[tuple[int, Block, Assignments]]:
-        """Number of the stage, block, its assignments, from the first to the last."""
+    def _assigned(self, images: Tensor) -> Iterator[tuple[int, Block, Tensor, Assignments]]:
+        """Number of the stage, block, what came in, its assignments, from the first to the last."""
         x = self._channels_last(images)
         for stage, (down, blocks) in enumerate(zip(self.downs, self.stages, strict=True)):
             x = down(x)
             for block in blocks:  # type: ignore[attr-defined]
-                x, assignments = block.mix(x)
-                yield stage, block, assignments
+                came, (x, assignments) = x, block.mix(x)
+                yield stage, block, came, assignments
 
     def _drops(self, like: Tensor) -> list[Tensor | None]:
         """The rate of dropping each block, from 0 at the first to the configured one; None where nothing is dropped."""

@@ -32,10 +32,11 @@ START = 1e-3
 class NodeEmbeddingConfig:
     """The same for every geometry, so that geometries compare."""
 
-    geometry: str = "lorentz"  # euclidean, poincare, lorentz, sphere, product, or as lorentz:6+euclidean:4
+    geometry: str = "lorentz"  # euclidean, poincare, lorentz, sphere, product, or as lorentz:6+sphere:4
     dim: Size = 10  # dimensions
-    curvature: Curvature | None = None  # c > 0 of the curved parts: -c, of spheres +c; none: 3/(d-1)² in d dimensions
-    learn_curvature: bool = False  # let training choose the curvature
+    # c > 0 of the curved parts: -c, of spheres +c; none: 3/(d-1)² in d dimensions, or as distances are
+    curvature: Curvature | None = None
+    learn_curvature: bool | None = None  # let training choose the curvature; none: where all distances are fitted
 
     def __post_init__(self) -> None:
         check(self)
@@ -46,7 +47,7 @@ class NodeEmbeddingConfig:
         return {"dim": size}
 
     def manifold(self) -> Manifold:
-        return geometry(self.geometry, self.dim, self.curvature, self.learn_curvature)
+        return geometry(self.geometry, self.dim, self.curvature, bool(self.learn_curvature))
 
     @property
     def radius(self) -> float:
@@ -68,7 +69,7 @@ class NodeEmbedding(nn.Module):
 
     def __init__(self, nodes: int, config: NodeEmbeddingConfig, std: float = START):
         super().__init__()
-        self.manifold = config.manifold()
+        self.manifold = config.manifold().double()  # a learned curvature too: `dist` and `pairwise` must agree
         self.table = Embedding(nodes, config.dim, self.manifold, std=min(std, config.radius), dtype=torch.float64)
 
     def blocks(self) -> list[nn.Module]:

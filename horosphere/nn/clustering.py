@@ -175,6 +175,15 @@ def _shares(size: int, windows: int, like: Tensor) -> Tensor:
     return (size - each * torch.arange(windows, device=like.device)).clamp(0, each).to(like.dtype) / size
 
 
+def _left(after: Tensor, before: Tensor, grid: Pair) -> Tensor:
+    """The ratio of variances within the windows of a grid; 1 where nothing varied.   (B, H, W, C) x 2 -> ()"""
+    size = (before.shape[1], before.shape[2])
+    left, there = (
+        (_wide(x) - spread(pool(x, grid, _extent(size, grid)), size)).square().sum() for x in (after, before)
+    )
+    return torch.where(there > 0, left / there.clamp_min(torch.finfo(there.dtype).tiny), 1.0)
+
+
 def _extent(size: Pair, windows: Pair) -> Pair:
     """The height and width of whole windows over a map of this size."""
     return size[0] + -size[0] % windows[0], size[1] + -size[1] % windows[1]
@@ -324,6 +333,27 @@ class ClusterMixer(nn.Module):
         patch = patch.roll(self._half((height, width)), (-2, -1))
         return y, Assignments(patch, None if window is None else window.unflatten(-1, grid))
 
+    @torch.no_grad()
+    def passed(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """How much of what tells patches of a window apart is left by clustering, and the same of windows.
+
+        Variance of g around its mean, over that of v: 1 where each place keeps its own value, 0 where all get the mean.
+
+        >>> sizes = ClusterSizes(heads=2, head_width=4, map_size=8, windows=2, patch_centres=4, window_centres=1)
+        >>> patch, window = ClusterMixer(dim=6, sizes=sizes).passed(torch.rand(1, 8, 8, 6))
+        >>> bool(patch < 0.1), window  # α of 1: nearly the means of windows; and windows are not clustered
+        (True, None)
+        """
+        size, grid, features_values = (x.shape[1], x.shape[2]), (self.windows, self.windows), self._features_values(x)
+        values = features_values.chunk(2, -1)[1]
+        patch, _ = self._patch_level(features_values, self._centres(features_values))
+        of_patch = _left(patch, values, grid)
+        if self.window_scale is None:
+            return of_patch, None
+        window, _ = self._window_level(features_values, features_values, size)
+        points = pool(values, grid, _extent(size, grid))
+        return of_patch, _left(spread(window, size), spread(points, size), (1, 1))
+
     def scales(self) -> set[str]:
         """Names of α: single numbers that have far to go, which `optim.groups` gives a learning rate of their own."""
         return {"patch_scale", "window_scale"}
@@ -335,19 +365,15 @@ class ClusterMixer(nn.Module):
         """
         require_width(x, self.project.in_features, self)
         height, width = size = (x.shape[1], x.shape[2])
-        grid = (self.windows, self.windows)
         cells = (self.windows * self.side, self.windows * self.side)
-        features_values = self.project(x)
-        if self.shift:
-            features_values = features_values.roll([-n for n in self._half(size)], (1, 2))
-
+        features_values = self._features_values(x)
         even = height % cells[0] == 0 and width % cells[1] == 0
         if fuse and self._fusible() and on_chip(features_values, usual=size == (self.size, self.size)):
             sizes = (self.heads, self.windows, self.side, SHORTEST)
             patch, centres = kernels.clusters(features_values, self.patch_scale, self._places(size), *sizes)
             patch_assignment = None
         else:
-            centres = pool(features_values, cells, _extent(size, grid))
+            centres = self._centres(features_values)
             patch, patch_assignment = self._patch_level(features_values, centres)
         window, window_assignment = None, None
         if self.window_side:
@@ -357,6 +383,17 @@ class ClusterMixer(nn.Module):
         apart = on_cuda(patch) and type(self.fc) is nn.Linear and not (_watched(self.fc) or _watched(self.norm))
         y = self._read_apart(patch, window) if apart else self.fc(self.norm(patch, window))
         return y.roll(self._half(size), (1, 2)) if self.shift else y, patch_assignment, window_assignment
+
+    def _features_values(self, x: Tensor) -> Tensor:
+        """(B, H, W, dim) -> (B, H, W, 2·heads·w), moved where windows are"""
+        joint = self.project(x)
+        return joint.roll([-n for n in self._half((x.shape[1], x.shape[2]))], (1, 2)) if self.shift else joint
+
+    def _centres(self, features_values: Tensor) -> Tensor:
+        """(B, H, W, 2·heads·w) -> (B, cells, cells, 2·heads·w)"""
+        size = (features_values.shape[1], features_values.shape[2])
+        cells = self.windows * self.side
+        return pool(features_values, (cells, cells), _extent(size, (self.windows, self.windows)))
 
     def _read_apart(self, patch: Tensor, window: Tensor | None) -> Tensor:
         """FC(Norm([g_window, g_patch])), where what comes from a window is computed once for all its patches.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from horosphere.geometry import Lorentz
-from horosphere.measure.vision import EVEN, ClusterMap, branches, mean_point, node_names, require_one_image, spread_of
+from horosphere.measure.vision import (
+    EVEN,
+    ClusterMap,
+    branches,
+    by_stage,
+    mean_point,
+    node_names,
+    require_one_image,
+    spread_of,
+)
 from horosphere.models.himapper import Hierarchy
 from horosphere.plots.disk import draw_disk
-from horosphere.plots.style import BRANCHES, INK, MUTED, PAPER, QUIET, WIDTH, finish, style
+from horosphere.plots.style import (
+    BRANCHES,
+    INK,
+    MUTED,
+    PAPER,
+    QUIET,
+    WIDTH,
+    finish,
+    log_axis,
+    new_panels,
+    overlaid,
+    spans_orders,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +63,52 @@ COLUMNS, LARGEST, DROP, INDENT = (
     0.3,
     0.08,
 )  # of a tree: parents of leaves side by side; inches of a thumbnail, between levels; of a column
+
+
+# -- clusters over training -------------------------------------------------------------------------------------------
+
+Learning = tuple[Sequence[tuple[float, float]], Sequence[Mapping[str, float]]]  # (step, loss); HCFormer's readings
+
+
+def draw_learning(runs: Mapping[str, Learning], path: str | Path | None = None) -> Figure:
+    """Loss, α of patches and over how many centres they spread, against steps: a line a run.
+
+    α is the mean over the stages. Centres are those of the stages that begin with the most.
+
+    >>> readings = [{"step": 10, "patch_scale_1": 1.0, "patch_centres_1": 16.0, "patch_centres_2": 4.0}]
+    >>> [axes.get_title("left") for axes in draw_learning({"a": ([(10, 3.0)], readings)}).axes]
+    ['loss in training', 'α of patches', 'centres of a patch, stage 1']
+    """
+    of_run = {name: [_read(line) for line in readings] for name, (_, readings) in runs.items()}
+    counts = [centres for lines in of_run.values() for _, _, centres in lines]
+    most = {stage: max(of[stage] for of in counts) for stage in counts[0]}
+    shown = [stage for stage in most if most[stage] > max(most.values()) / 2]
+    with style():
+        figure, panels = new_panels(3.4, 2 + len(shown))
+        for place, (name, (losses, _)) in enumerate(runs.items()):
+            steps, scales, centres = zip(*of_run[name], strict=True)
+            look = {"color": BRANCHES[place % len(BRANCHES)], **overlaid(place, len(runs))}
+            panels[0].plot(*zip(*losses, strict=True), label=name, **look)
+            panels[1].plot(steps, scales, marker="o", markersize=4, **look)
+            for axes, stage in zip(panels[2:], shown, strict=True):
+                axes.plot(steps, [of[stage] for of in centres], marker="o", markersize=4, **look)
+        if spans_orders(scale for lines in of_run.values() for _, scale, _ in lines):
+            log_axis(panels[1], "y")
+        titles = ["loss in training", "α of patches", *(f"centres of a patch, stage {stage}" for stage in shown)]
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set_title(title, loc="left", fontsize=9, color=INK)
+            axes.set_xlabel("steps")
+            axes.grid()
+        for axes in panels[2:]:
+            axes.set_ylim(bottom=0)
+        figure.legend(loc="outside lower center", ncols=min(5, len(runs)), labelcolor=INK)
+    return finish(figure, path)
+
+
+def _read(line: Mapping[str, float]) -> tuple[float, float, dict[int, float]]:
+    """The step, the mean α of patches, and how many centres a patch spreads over in each stage."""
+    of = by_stage({name: value for name, value in line.items() if name != "step"})
+    return line["step"], float(np.mean(list(of["patch_scale"].values()))), of["patch_centres"]
 
 
 # -- clusters ---------------------------------------------------------------------------------------------------------

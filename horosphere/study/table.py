@@ -208,8 +208,12 @@ class Results:
 
     def _conclusion(self, pairs: list[tuple[Row, Row]]) -> str:
         pairs = [(a, b) for a, b in pairs if b.entrant.flat and not a.entrant.flat]
+        failing = [row.sentence_name for pair in pairs for row in pair if len(row.failed) == self.seeds]
+        pairs = [(a, b) for a, b in pairs if self.seeds not in (len(a.failed), len(b.failed))]
         if not pairs:
-            return ""
+            return (
+                f" With {' and '.join(failing)} failing every time, this says nothing of curvature." if failing else ""
+            )
         won = [a.name for a, b in pairs if self._wins(a, b)]
         lost = [a.name for a, b in pairs if self._wins(b, a)]
         mixed = [name for name in won if name in lost]

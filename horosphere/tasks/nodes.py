@@ -26,8 +26,9 @@ from horosphere.evaluate.ranking import Places, auc, hit_at
 from horosphere.files import digest
 from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
-from horosphere.measure import Delta, delta, depth_correlation, radius, reconstruction
+from horosphere.measure import Delta, delta, depth_correlation, distortion, radius, reconstruction
 from horosphere.measure.sample import sample
+from horosphere.models.distances import DistanceEmbedding, PathLengths
 from horosphere.models.exact_tree import require_hyperbolic, starting_tree
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
 from horosphere.models.out_of_sample import PACE, place_new
@@ -41,6 +42,9 @@ from horosphere.train.vectors import Vectors
 
 # learning rate of log c: it moves all points at once, and must not leave before they have found their places
 CURVATURE_PACE = 1e-3
+# where all distances are fitted: learning rates of points, in mean path lengths, and of log c, as shares of lr
+DISTANCE_PACE = 0.3
+SOURCES = 128  # of a step there, at most
 POINTS = "points.safetensors"
 PERFECT = "1 is perfect"
 HITS = 10  # Hits@10
@@ -53,6 +57,7 @@ class NodeData:
     learned: np.ndarray  # (P - H, 2), the pairs to bring together
     held: np.ndarray  # (H, 2), those that no step sees
     ranked: np.ndarray | None = None  # the nodes that scores are of; None: all
+    paths: PathLengths | None = None  # where all distances are fitted
 
     @property
     def subjects(self) -> np.ndarray:
@@ -76,6 +81,8 @@ class Nodes(Task[NodeData]):
     options = NodesOptions
     then = "horosphere neighbors {run} NODE"
     metrics = (
+        Metric("distortion", "average distortion", 4, "low", "judged", "0 is perfect"),
+        Metric("worst", "worst distortion", 2, "low", "detail", PERFECT),
         Metric("link_auc", "AUC held out", 3, "high", "judged", "0.5 is chance"),
         Metric("link_hits", f"Hits@{HITS} held out", 3, "high", "judged"),
         Metric("map", "mAP", 3, "high", "judged", PERFECT),
@@ -86,22 +93,39 @@ class Nodes(Task[NodeData]):
     )
 
     model: str = "embedding"
+    objective: Literal["ranking", "distortion"] = "ranking"  # relations near, others far; or distances as in the graph
     graph: bool = False  # an undirected graph: cycles are fine
     unique: bool = False  # drop repeated edges instead of refusing them
     unweighted: bool = False  # drop the weights of edges instead of refusing them
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
     holdout: Decay = 0.0  # share of the relations that no step sees, to be predicted: AUC and Hits@10
-    negatives: Size = 256  # random nodes that a step pushes away
+    negatives: Size = 256  # random nodes that a step pushes away; with distortion, those it measures to
     place: Literal["random", "tree"] = "random"  # where points begin; tree: by Sarkar's construction
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
     def check(self, engine: EngineConfig) -> None:
         if engine.precision == "bf16":
             raise UserError("precision=bf16: points are float64, which siblings far out need; leave it out")
+        if self.objective == "distortion":
+            self._check_distortion()
         if self.place == "tree":
             require_hyperbolic(self.configuration().manifold())
             if self.start is not None:
                 raise UserError(f"place=tree and start={self.start}: both say where points begin; leave one out")
+
+    def _check_distortion(self) -> None:
+        idle = {"holdout": self.holdout, "place": self.place != "random" and self.place}
+        for name, value in idle.items():
+            if value:
+                raise UserError(
+                    f"{name}={value} is of objective=ranking, and objective=distortion fits distances: leave it out"
+                )
+
+    def configuration(self) -> NodeEmbeddingConfig:
+        config: NodeEmbeddingConfig = super().configuration()
+        if config.learn_curvature is None:
+            return replace(config, learn_curvature=self.objective == "distortion")
+        return config
 
     # -- the training -----------------------------------------------------------------------------------------------
 
@@ -110,11 +134,13 @@ class Nodes(Task[NodeData]):
             graph = builtin_graph(self.data)
         else:
             dropped = {"unique": self.unique, "unweighted": self.unweighted}
-            graph = read_graph(self.data, directed=not self.graph, **dropped)
+            graph = read_graph(self.data, directed=not self.graph, weighted=self.objective == "distortion", **dropped)
         if not len(graph.edges):
             raise UserError(f"{self.data}: the graph has no edges, so there is nothing to learn")
         try:
             relations = self.relations_of(graph)
+            if self.objective == "distortion":
+                return NodeData(graph, relations, relations, relations[:0], paths=PathLengths(graph))
             learned, held = relations, relations[:0]
             if self.holdout:
                 learned, held = hold_out(relations, self.holdout, len(graph))
@@ -123,7 +149,9 @@ class Nodes(Task[NodeData]):
             raise UserError(f"{self.data}: {error}") from None
 
     def relations_of(self, graph: Graph) -> np.ndarray:
-        """What is related, as `on` says.   -> (P, 2)"""
+        """What is related, as `on` says; of distances, the ends of edges.   -> (P, 2)"""
+        if self.objective == "distortion":
+            return np.concatenate([graph.edges, graph.edges[:, ::-1]])
         return graph.edges if graph.directed and self.on == "edges" else graph.relations()
 
     def parted(self, data: NodeData, part: Part) -> NodeData:
@@ -135,23 +163,36 @@ class Nodes(Task[NodeData]):
         return len(data.subjects)
 
     def natural_batch(self, data: NodeData) -> int:
-        """An eighth of the nodes, 32 to 2048."""
-        return min(2048, max(32, len(data.subjects) // 8))
+        """An eighth of the nodes, 32 to 2048; 128 at most where all have pairs with many."""
+        return min(2048 if data.paths is None else SOURCES, max(32, len(data.subjects) // 8))
 
     def facts(self, data: NodeData) -> dict[str, Any]:
-        sizes = {"nodes": len(data.graph), "edges": len(data.graph.edges), "relations": len(data.relations)}
+        sizes: dict[str, Any] = {
+            "nodes": len(data.graph),
+            "edges": len(data.graph.edges),
+            "relations": len(data.relations),
+        }
         sizes |= {"held": len(data.held)} if len(data.held) else {}
         sizes |= {"several_parents": data.graph.several_parents()} if data.graph.directed else {}
-        same = digest("\n".join(data.graph.labels), data.learned.tobytes())
+        if data.paths is not None:
+            sizes |= {"mean_path": data.paths.mean, "without_path": data.paths.without()}
+        lengths = [] if data.graph.lengths is None else [data.graph.lengths.tobytes()]
+        same = digest("\n".join(data.graph.labels), data.learned.tobytes(), *lengths)
         return {**sizes, "directed": data.graph.directed, "digest": same}
 
     def build(self, data: NodeData) -> NodeEmbedding:
-        model = NodeEmbedding(len(data.graph), self.configuration())
+        model = self._network(len(data.graph), None if data.paths is None else data.paths.mean)
         if self.start is not None:
             self._begin_with(model, data.graph.labels, Run.open(self.start, self.kind).load())
         elif self.place == "tree":
             model.table.weight.data.copy_(starting_tree(data.graph, self.configuration().dim).points(model.manifold))
         return model
+
+    def _network(self, nodes: int, unit: float | None) -> NodeEmbedding:
+        """unit: the mean path length, where distances are fitted."""
+        if unit is None:
+            return NodeEmbedding(nodes, self.configuration())
+        return DistanceEmbedding(nodes, self.configuration(), unit)
 
     def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:
         if given.labels != labels or given.config != self.configuration():
@@ -172,28 +213,47 @@ class Nodes(Task[NodeData]):
 
     def batch(self, step: int, rows: range) -> dict[str, Tensor]:
         """nodes (B,), their relations row (P,), related (P,), and negatives (K,) for all of them, on the device."""
+        if self.opened.paths is not None:
+            return self._pairs(self.opened.paths, step, rows)
         subjects, device, random = self.relations.subjects, self.world.device, (self.engine.seed, step)
         chosen = torch.from_numpy(self.drawn(step, rows, len(subjects))).to(device)
         others = np.random.default_rng(random).integers(len(self.opened.graph), size=self.negatives)
         negatives = torch.from_numpy(np.unique(others)).to(device)
         return {**self.relations.batch(subjects[chosen]), "negatives": negatives}
 
+    def _pairs(self, paths: PathLengths, step: int, rows: range) -> dict[str, Tensor]:
+        """sources (B,), targets (K,) for all of them, and lengths (B, K) of the paths between them."""
+        nodes, random = len(self.opened.graph), np.random.default_rng((self.engine.seed, step))
+        sources = self.opened.subjects[self.drawn(step, rows, len(self.opened.subjects))]
+        targets = random.choice(nodes, min(nodes, self.negatives), replace=False, shuffle=False)
+        arrays = {"sources": sources, "targets": targets, "lengths": paths.block(sources, targets)}
+        return {name: torch.from_numpy(array).to(self.world.device) for name, array in arrays.items()}
+
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean over relations, with a fixed number of them a node: so it does not depend on how a batch is cut."""
+        """The mean over relations, with a fixed number of them a node: so it does not depend on how a batch is cut.
+
+        Of distances, the mean over nodes of that over their pairs.
+        """
+        if self.opened.paths is not None:
+            return model(**batch).mean(), {}
         return model(**batch).sum() / (len(batch["nodes"]) * self.mean_relations), {}
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """The learning rate is in curvature radii, so that steps are as long in every geometry."""
+        """The learning rate is in curvature radii, so that steps are as long in every geometry; or in path lengths."""
         groups, curvature = param_groups(model), set(model.manifold.parameters())  # type: ignore[union-attr]
+        of_curvature, of_points = CURVATURE_PACE / self.engine.lr, self.configuration().radius
+        if isinstance(model, DistanceEmbedding):
+            of_curvature, of_points = DISTANCE_PACE, DISTANCE_PACE * model.unit
         for group in groups:
-            is_curvature = curvature.issuperset(group["params"])
-            group["lr_scale"] = CURVATURE_PACE / self.engine.lr if is_curvature else self.configuration().radius
+            group["lr_scale"] = of_curvature if curvature.issuperset(group["params"]) else of_points
         return groups
 
     def evaluate(self, model: nn.Module, last: bool) -> dict[str, float]:
         """How well the points know their graph, what was held out of it, and how far out they lie."""
         network, graph = cast(NodeEmbedding, model), self.opened.graph
         points, manifold = network.points, network.manifold
+        if self.opened.paths is not None:
+            return self._distances(points, manifold, self.opened.paths)
         with progress("ranking", self.rank_nodes or len(graph), self.quiet) as update:
             how: Any = {"nodes": self._ranked(), "device": self.world.device}
             how["progress"] = lambda done, total: update(done, "nodes")
@@ -210,6 +270,17 @@ class Nodes(Task[NodeData]):
         """The nodes that are ranked, or how many of them."""
         ranked = self.opened.ranked
         return self.rank_nodes if ranked is None else sample(ranked, self.rank_nodes or len(ranked), seed=0)
+
+    def _distances(self, points: Tensor, manifold: Manifold, paths: PathLengths) -> dict[str, float]:
+        """In the units of the graph: nothing is rescaled."""
+        graph, ranked = paths.graph, self._ranked()
+        nodes = len(graph) if ranked is None else ranked
+        found = distortion(points, manifold, graph, nodes=nodes, rescale=False, lengths=paths.rows)
+        spread = radius(points, manifold)
+        scores = {"distortion": found.average, "radius_mean": spread.mean, "radius_max": spread.max}
+        scores |= {"worst": found.worst} if found.worst < np.inf else {}
+        all_linked = 2 * len(graph.edges) == len(graph) * (len(graph) - 1)  # then no node is farther than a neighbour
+        return scores if all_linked else {**scores, "map": found.map}
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """Of links held out: what counting finds, without points."""
@@ -231,7 +302,7 @@ class Nodes(Task[NodeData]):
         write_points(model.points, model.manifold, folder / POINTS)
 
     def rebuild(self, run: Run) -> NodeEmbedding:
-        return NodeEmbedding(len(read_labels(run.folder)), self.configuration())
+        return self._network(len(read_labels(run.folder)), run.about.facts.get("mean_path"))
 
     def read_export(self, network: nn.Module, folder: Path) -> None:
         read_points(cast(NodeEmbedding, network), folder / POINTS)
@@ -258,7 +329,13 @@ class Nodes(Task[NodeData]):
 
     def about(self, facts: dict[str, Any]) -> list[list[str]]:
         config = self.configuration()
-        sizes = [["nodes", f"{facts['nodes']:,}"], ["relations", f"{facts['relations']:,}"]]
+        sizes = [["nodes", f"{facts['nodes']:,}"]]
+        if (mean := facts.get("mean_path")) is None:
+            sizes.append(["relations", f"{facts['relations']:,}"])
+        else:
+            sizes += [["edges", f"{facts['edges']:,}"], ["mean distance", f"{mean:.4g}"]]
+        if count := facts.get("without_path"):
+            sizes.append(["left out", f"{count:,} pair{'s' * (count > 1)} without a path"])
         if count := facts.get("several_parents"):
             sizes.append(["several parents", f"{count:,} node{'s have' if count > 1 else ' has'} more than one"])
         if count := facts.get("held"):
@@ -358,6 +435,10 @@ class Embedded:
             raise UserError("add(…): the name of the new node is empty; give one")
         if node in self:
             raise UserError(f'there is a node "{node}" already; give the new one another name')
+        if self.task.objective == "distortion":
+            raise UserError(
+                "a node is added by ranking its relations, and this run fits distances; embed the graph again"
+            )
         if self.graph is None:
             raise UserError("this run has not kept its edges, so nodes cannot be added; embed the graph again")
         parents = list(parents) if isinstance(parents, Iterable) and not isinstance(parents, str) else []

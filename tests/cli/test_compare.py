@@ -92,3 +92,13 @@ def test_dimensions_side_by_side(run, in_this_process):
 def test_sizes_are_called_by_their_name(refused):
     assert "sizes of these models are called dims; write --dims" in refused("compare", "tree.tsv", "--widths", "2,4")
     assert "as in 2,5,10" in refused("compare", "tree.tsv", "--dims", "two")
+
+
+def test_distances_are_compared_in_products(run, in_this_process):
+    Path("far.edges").write_text("a b 2\nb c 0.5\nc d 1\na d 3\nd e 1\n")
+    words = ("--graph", "--objective", "distortion", "--dim", "3", "steps=10", "--seeds", 1, "--quiet")
+    code, out, err = run("compare", "far.edges", *words, "--geometries", "lorentz,sphere,euclidean,lorentz:2+sphere:1")
+    assert (code, err) == (0, "")
+    head = out.splitlines()[0]
+    assert head.index("average distortion ↓") < head.index("mAP ↑")
+    assert len(in_this_process) == 4

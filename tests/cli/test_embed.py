@@ -354,3 +354,49 @@ def test_measuring_a_damaged_embedding(run, folder):
     assert code == 2
     assert err.startswith("horosphere: out/points.safetensors: damaged or foreign points")
     assert err.count("\n") == 1
+
+
+# -- distances --------------------------------------------------------------------------------------------------------
+
+
+def test_distances_are_fitted_with_weights_and_curvature(run):
+    Path("far.edges").write_text("a b 2\nb c 0.5\nc d 1\na d 3\n")
+    words = ("--graph", "--objective", "distortion", "--geometry", "lorentz:2+sphere:1", "--dim", "3", "--quiet")
+    code, out, err = run("embed", "far.edges", *words, "steps=20")
+    assert (code, err) == (0, "")
+    table = rows(out)
+    assert table["edges"] == "4"
+    assert table["average distortion"] == f"{scores('runs/far-lorentz2+sphere1-3')['distortion']:.4f}  (0 is perfect)"
+    assert re.fullmatch(r"-\S+, \S+ \(learned\)", table["curvature"])
+    code, out, _ = run("neighbors", "runs/far-lorentz2+sphere1-3", "a", "--k", "2")
+    assert code == 0
+    code, out, _ = run("export", "runs/far-lorentz2+sphere1-3", "--to", "csv")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--geometry", "sphere"], "geometry=sphere and --signature: both choose the geometry; leave one of them out"),
+        (["--resume"], "a search that was stopped goes on with the same command; leave it out"),
+        (["--holdout", "0.1"], "holdout=0.1 is of objective=ranking"),
+    ],
+)
+def test_what_a_search_for_a_signature_cannot_do_is_told(run, words, said):
+    code, out, err = run("embed", "tree.tsv", "--objective", "distortion", "--signature", "auto", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_signature_is_of_distances(run):
+    code, out, err = run("embed", "tree.tsv", "--signature", "auto")
+    assert (code, out) == (2, "")
+    assert err == "horosphere: --signature searches for the least distortion: add --objective distortion\n"
+
+
+def test_weights_are_refused_where_relations_are_ranked(run):
+    Path("far.edges").write_text("a b 2\nb c 0.5\n")
+    code, _, err = run("embed", "far.edges", "--graph")
+    assert code == 2
+    assert err.rstrip().endswith("Pass --unweighted to drop them; objective=distortion takes them for lengths.")

@@ -58,8 +58,10 @@ def test_how_a_run_clusters_is_measured_stage_by_stage(run):
     code, out, _ = run("measure", "clusters", "run")
     assert code == 0
     head, *rows = out.splitlines()
-    assert head == "mean of        stage 1  stage 2  stage 3  stage 4"
-    assert [row[: row.index("  ")] for row in rows] == ["patch centres", "patch scale", "mixer scale", "mlp scale"]
+    assert head == "mean of         stage 1  stage 2  stage 3  stage 4"
+    assert [row[: row.index("  ")] for row in rows] == [
+        *("patch centres", "patch passed", "patch scale", "mixer scale", "mlp scale"),
+    ]
     read = Run.open("run").readings()[-1]
     assert rows[0].split()[2:] == [f"{read[f'patch_centres_{stage}']:.4g}" for stage in (1, 2, 3, 4)]
 

@@ -243,3 +243,32 @@ def test_edges_come_back(tmp_path, directed):
     assert again.directed == directed
     with pytest.raises(UserError, match=r"edges.safetensors: damaged or foreign edges .*an edge names node 2"):
         module.read_edges(tmp_path, ["a", "b"], directed)
+
+
+@quick
+@given(graphs(), st.data())
+def test_distances_add_lengths_up(graph, data):
+    lengths = data.draw(st.lists(st.floats(0.1, 10), min_size=len(graph.edges), max_size=len(graph.edges)))
+    long = Graph(graph.labels, graph.edges, graph.directed, np.array(lengths))
+    oracle = nx.Graph()
+    oracle.add_nodes_from(range(len(graph)))
+    oracle.add_weighted_edges_from([(a, b, w) for (a, b), w in zip(graph.edges.tolist(), lengths, strict=True)])
+    expected = np.full((len(graph), len(graph)), np.inf)
+    for source, reached in nx.all_pairs_dijkstra_path_length(oracle):
+        expected[source, list(reached)] = list(reached.values())
+    np.testing.assert_allclose(long.distances(np.arange(len(graph))), expected, rtol=1e-6)
+
+
+def test_lengths_come_back(tmp_path):
+    graph = Graph(["a", "b", "c"], [(0, 1), (2, 1)], lengths=[0.5, 2.0])
+    module.write_edges(tmp_path, graph)
+    again = module.read_edges(tmp_path, graph.labels, True)
+    assert again.lengths.tolist() == [0.5, 2.0]
+    module.write_edges(tmp_path, Graph(["a", "b"], [(0, 1)]))
+    assert module.read_edges(tmp_path, ["a", "b"], True).lengths is None
+
+
+@pytest.mark.parametrize(("lengths", "said"), [([1.0, 0.0], "c -> b has the length 0"), ([1.0], "for 2 edges")])
+def test_bad_lengths(lengths, said):
+    with pytest.raises(UserError, match=said):
+        Graph(["a", "b", "c"], [(0, 1), (2, 1)], lengths=lengths)

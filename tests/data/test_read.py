@@ -91,7 +91,8 @@ def test_weights_are_dropped_only_where_that_is_asked_for(put, name, content, wh
     nodes = "".join(f'node [ id {i} label "{pet}" ]' for i, pet in enumerate(["dog", "pet", "cat", "tabby"], 1))
     edges = "edge [ source 3 target 2 ] edge [ source 4 target 3 ]"
     path = put(name, content % (nodes, edges) if name == "t.gml" else content)
-    assert refusal(path) == f"{name}{where}, and weights are not read. Pass --unweighted to drop them."
+    how = "Pass --unweighted to drop them; objective=distortion takes them for lengths."
+    assert refusal(path) == f"{name}{where}, and weights are not read. {how}"
     assert named(read_graph(path, unweighted=True)) == PETS
 
 
@@ -101,7 +102,7 @@ def test_weights_of_networkx_are_named(tmp_path, kind):
     nx.set_edge_attributes(graph, 0.5, "weight")
     path = tmp_path / f"t.{kind.removeprefix('weighted_')}"
     getattr(nx, f"write_{kind}")(graph, path)
-    assert "Pass --unweighted to drop them." in refusal(path)
+    assert "Pass --unweighted to drop them; objective=distortion takes them" in refusal(path)
     assert set(named(read_graph(path, unweighted=True))) == set(PETS)
 
 
@@ -359,3 +360,57 @@ def test_any_bytes_give_a_graph_or_one_line(put, data, kind, directed):
     else:
         assert len(graph.edges)
         assert len(set(graph.labels)) == len(graph) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "dog\tpet\t0.5\ncat\tpet\t2\ntabby\tcat\t1e-3\n"),
+        ("t.csv", "child,parent,weight\ndog,pet,0.5\ncat,pet,2\ntabby,cat,1e-3\n"),
+        ("t.edges", "dog pet 0.5 far\ncat pet 2\ntabby cat 1e-3"),
+    ],
+)
+def test_weights_are_lengths_where_that_is_asked_for(put, name, content):
+    graph = read_graph(put(name, content), weighted=True)
+    assert (named(graph), graph.lengths.tolist()) == (PETS, [0.5, 2.0, 1e-3])
+    assert read_graph(put(name, content), unweighted=True).lengths is None
+    assert read_graph(put("plain.edges", "dog pet\ncat pet"), weighted=True).lengths is None
+
+
+@pytest.mark.parametrize("kind", ["gml", "graphml", "gexf"])
+def test_lengths_of_networkx(tmp_path, kind):
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([(*pair, length) for pair, length in zip(PETS, (0.5, 2.0, 3.0), strict=True)])
+    getattr(nx, f"write_{kind}")(graph, tmp_path / f"t.{kind}")
+    read_again = read_graph(tmp_path / f"t.{kind}", weighted=True)
+    assert dict(zip(named(read_again), read_again.lengths.tolist(), strict=True)) == dict(
+        zip(PETS, (0.5, 2.0, 3.0), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a b 1\nc b 0", "t.edges line 2: an edge of the length 0; lengths are positive"),
+        ("a b -1\nc b 1", "t.edges line 1: an edge of the length -1; lengths are positive"),
+        ("a b 1\nc b nan", "t.edges line 2: an edge of the length nan; lengths are positive"),
+        ("a b 1\nc b inf", "t.edges line 2: an edge of the length inf; lengths are positive"),
+        ("a b 1\nc b\n", "t.edges line 2: some edges have a length, and some have none"),
+        ("a b\nc b 1\n", "t.edges line 2: some edges have a length, and some have none"),
+        ("a b 1 2\n", "t.edges line 1: a fourth column with the number 2, and weights are not read"),
+    ],
+)
+def test_lengths_that_are_none_are_told_with_their_line(put, content, said):
+    assert refusal(put("t.edges", content), weighted=True).startswith(said)
+
+
+def test_lengths_stay_with_their_edges_where_repeats_are_dropped(put):
+    graph = read_graph(put("t.edges", "a b 1\na b 5\nc b 2"), weighted=True, unique=True)
+    assert (len(graph.edges), graph.lengths.tolist()) == (2, [1.0, 2.0])
+
+
+def test_strengths_are_no_lengths(tmp_path):
+    graph = nx.DiGraph(PETS)
+    nx.set_edge_attributes(graph, 0.5, "strength")
+    nx.write_gml(graph, tmp_path / "t.gml")
+    assert "edges have a strength" in refusal(tmp_path / "t.gml", weighted=True)

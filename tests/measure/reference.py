@@ -49,5 +49,8 @@ class Table:
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         return self.dist(x[:, None], y[None])
 
+    def pairwise_sq(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.pairwise(x, y).square()
+
     def pairwise_reach(self, x: Tensor, y: Tensor, dist: Tensor) -> Tensor:
         return dist

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from horosphere.errors import UserError
 from horosphere.models.hcformer import HCFORMER, HCFormer, HCFormerConfig, drop_path, hcformer_config
+from horosphere.optim import param_groups
 
 TINY = {
     "blocks": (1, 1, 2, 1),
@@ -218,10 +219,17 @@ def test_readings_are_means_over_the_blocks_of_a_stage_one_place_at_a_time():
     model, x = tiny(shake=0.5, blocks=(1, 2, 1, 1)), images(40, 56)
     read, maps = model.readings(x), model.cluster_maps(x)
     expected = {}
+    came: dict[nn.Module, Tensor] = {}
+    for block in model.blocks():
+        block.register_forward_pre_hook(lambda block, inputs: came.update({block: inputs[0]}))
+    model(x)
     for stage, (blocks, assigned) in enumerate(zip(model.stages, maps, strict=True), 1):
         of = {"patch_scale": [], "window_scale": [], "mixer_scale": [], "mlp_scale": []}
-        of |= {"patch_centres": [], "window_centres": []}
+        of |= {"patch_centres": [], "window_centres": [], "patch_passed": [], "window_passed": []}
         for block, assignments in zip(blocks, assigned, strict=True):
+            passed = block.mixer.passed(block.mixer_norm(came[block]))
+            of["patch_passed"] += [float(passed[0])]
+            of["window_passed"] += [] if assignments.window is None else [float(passed[1])]
             of["mixer_scale"] += [abs(scale) for scale in block.mixer_scale.tolist()]
             of["mlp_scale"] += [abs(scale) for scale in block.mlp_scale.tolist()]
             for level, shares in vars(assignments).items():
@@ -259,6 +267,15 @@ def test_every_matrix_starts_as_a_normal_of_the_width_asked_for(init):
         assert module.weight.std().item() == pytest.approx(std, rel=0.1)
         assert not module.bias.any()
     assert model.get_classifier().out_features == model(torch.rand(1, 3, 32, 32)).shape[1] == 7
+
+
+def test_only_matrices_and_kernels_decay():
+    """Not α, which would be drawn to even shares, nor LayerScale, norms and biases."""
+    model = tiny()
+    of = {id(p): name for name, p in model.named_parameters()}
+    decayed = {of[id(p)] for group in param_groups(model, 0.05) if group["weight_decay"] for p in group["params"]}
+    assert decayed == {name for name, p in model.named_parameters() if name.endswith("weight") and p.ndim > 1}
+    assert len(of) > 2 * len(decayed)
 
 
 def test_layer_scale_starts_near_the_identity():

@@ -214,6 +214,7 @@ def clusters(dtype: torch.dtype, atol: float) -> None:
         (replace(one, heads=2, map_size=8, windows=2, window_centres=1), {}),
         (replace(one, head_width=24, map_size=6, windows=3, window_centres=4), {"shift": True}),
         (replace(one, head_width=8, patch_centres=49), {"position_bias": False}),
+        (replace(one, map_size=6, patch_centres=9), {"patch_scale": 30.0}),
         (replace(one, patch_centres=49, window_centres=1), {}),
         # cells that overlap; and with a window level beside them
         (replace(one, map_size=7, patch_centres=16), {}),

@@ -160,6 +160,56 @@ def test_a_larger_scale_spreads_points_over_fewer_centres():
         before = now
 
 
+def varied(x: torch.Tensor, cells: list[list[tuple[int, int]]]) -> torch.Tensor:
+    """Σ of squared distances to the mean of their cell, over places (H, W, C)."""
+    groups = [torch.stack([x[place] for place in places]) for places in cells]
+    return sum(((group - group.mean(0)) ** 2).sum() for group in groups)
+
+
+@pytest.mark.parametrize("size", [(6, 6), (7, 8)])
+@pytest.mark.parametrize("geometries", GEOMETRIES)
+def test_what_is_passed_is_the_variance_of_outputs_over_that_of_values(geometries, size):
+    m, x = mixer(geometries=geometries, patch_scale=5.0, window_scale=5.0), image(*size, batch=1)
+    m.norm, m.fc = Unnormed(), torch.nn.Identity()
+    with torch.no_grad():
+        window_g, patch_g = m(x)[0].chunk(2, -1)
+        v = (x @ m.project.weight.T + m.project.bias)[0].chunk(2, -1)[1]
+        tall, wide = (-(-length // 3) for length in size)
+        all_places = [(row, column) for row in range(size[0]) for column in range(size[1])]
+        cells = [[p for p in all_places if (p[0] // tall, p[1] // wide) == (i, j)] for i in range(3) for j in range(3)]
+        window_v = torch.empty_like(v)
+        for places in cells:
+            for place in places:
+                window_v[place] = torch.stack([v[p] for p in places]).mean(0)
+        patch, window = m.passed(x)
+    assert_close(patch, varied(patch_g, cells) / varied(v, cells))
+    assert_close(window, varied(window_g, [all_places]) / varied(window_v, [all_places]))
+
+
+def test_sharper_clusters_pass_more_and_even_ones_hardly_anything():
+    x, before = image(6, 6), (0.0, 0.0)
+    for scale in (0.1, 1.0, 10.0, 100.0):
+        now = mixer(shake=0.0, patch_scale=scale, window_scale=scale).passed(x)
+        assert all(a < float(b) < 1 for a, b in zip(before, now, strict=True))
+        before = tuple(map(float, now))
+        assert scale > 0.1 or max(before) < 0.01
+
+
+def test_a_patch_alone_in_its_window_is_passed_whole():
+    m = mixer(windows=6, patch_centres=1, window_centres=0)
+    assert m.passed(image(6, 6))[0] == 1
+    assert m.passed(image(6, 6))[1] is None
+
+
+@pytest.mark.parametrize("size", [(6, 6), (7, 8)])
+def test_what_shifted_windows_pass_is_that_of_the_moved_map(size):
+    shifted, plain = mixer(window_centres=0, shift=True), mixer(window_centres=0)
+    with torch.no_grad():
+        shifted.patch_bias.zero_(), plain.patch_bias.zero_()
+    x, half = image(*size), [-(-(-length // 3) // 2) for length in size]
+    assert_close(shifted.passed(x)[0], plain.passed(x.roll(half, (1, 2)))[0])
+
+
 class Unnormed(torch.nn.Module):
     def forward(self, x, windows=None):
         return x if windows is None else torch.cat((spread(windows, x.shape[1:3]), x), -1)
@@ -328,6 +378,27 @@ def test_bf16_stays_near_fp32_and_windows_are_clustered_in_fp32():
     assert assignments.window.dtype == torch.float32
     assert (rough - exact).norm() < 0.03 * exact.norm()
     assert (m.bfloat16()(x.bfloat16()) - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+@pytest.mark.parametrize("geometries", GEOMETRIES)
+def test_the_gradient_of_scales_under_autocast_is_near_that_in_fp32(geometries, scale):
+    """It is a sum over all places: rounding to bf16 on the way must not drown it."""
+    m = mixer(shake=0.0, geometries=geometries, head_width=8, patch_scale=scale, window_scale=scale).float()
+    with torch.no_grad():
+        m.project.weight.mul_(3)  # features as long as tangent vectors may be
+    x, weights = image(6, 6, batch=8).float(), image(6, 6, batch=8, seed=2).float()
+
+    def gradients():
+        return torch.autograd.grad((m(x).float() * weights).sum(), (m.patch_scale, m.window_scale))
+
+    exact = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = gradients()
+    for a, b in zip(rough, exact, strict=True):
+        assert a.dtype == torch.float32
+        assert b.abs() > 0
+        assert_close(a, b, rtol=0.25, atol=0.0)
 
 
 # -- maps --------------------------------------------------------------------------------------------------------------

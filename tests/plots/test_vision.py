@@ -39,6 +39,7 @@ from horosphere.plots.vision import (
     blend,
     draw_clusters,
     draw_coarse_to_fine,
+    draw_learning,
     draw_nodes,
     draw_tree,
     heat,
@@ -99,6 +100,30 @@ def overlapping(figure):
     shown = [text for axes in figure.axes for text in axes.texts if text.get_text()]
     boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
     return [(a, b) for i, (a, one) in enumerate(boxes) for b, other in boxes[:i] if one.overlaps(other)]
+
+
+# -- clusters over training -------------------------------------------------------------------------------------------
+
+
+def reading(step, scale, first, second):
+    return {"step": step, "patch_scale_1": scale, "patch_scale_2": 3 * scale} | {
+        "patch_centres_1": first, "patch_centres_2": second, "mlp_scale_1": 0.1
+    }  # fmt: skip
+
+
+def test_learning_shows_loss_the_mean_scale_and_the_centres_of_stages_that_have_many():
+    even = ([(5, 3.0), (10, 2.0)], [reading(5, 1.0, 16.0, 4.0), reading(10, 1.5, 15.0, 3.5)])
+    sharp = ([(5, 2.5), (10, 1.0)], [reading(5, 10.0, 4.0, 2.0), reading(10, 30.0, 2.0, 1.0)])
+    figure = draw_learning({"even": even, "sharp": sharp})
+    assert [axes.get_title("left") for axes in figure.axes][2:] == ["centres of a patch, stage 1"]
+    expected = [[[3.0, 2.0], [2.5, 1.0]], [[2.0, 3.0], [20.0, 60.0]], [[16.0, 15.0], [4.0, 2.0]]]
+    for axes, runs in zip(figure.axes, expected, strict=True):
+        assert [list(line.get_xdata()) for line in axes.lines] == [[5, 10]] * 2
+        assert [list(line.get_ydata()) for line in axes.lines] == runs
+        assert [line.get_color() for line in axes.lines] == list(BRANCHES[:2])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["even", "sharp"]
+    assert [axes.get_yscale() for axes in figure.axes] == ["linear", "log", "linear"]  # 2 to 60
 
 
 # -- clusters ---------------------------------------------------------------------------------------------------------

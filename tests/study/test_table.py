@@ -294,6 +294,14 @@ def test_who_fails_more_often_beats_nobody():
     assert "HELM-D beats Llama" in results([replace(better, failed={}), worse], (BITS,)).verdict()
 
 
+def test_a_side_that_always_failed_says_nothing_of_curvature():
+    better = row("HELM-D", {"bits": [1.0, 1.01, 1.02]})
+    stuck = replace(row("Llama", {"bits": [2.0, 2.01, 2.03]}, flat=True), failed=dict.fromkeys(range(3), "stuck"))
+    verdict = results([better, stuck], (BITS,)).verdict()
+    assert "HELM-D beats Llama by" in verdict
+    assert verdict.endswith("Llama failed in 3 of 3. With Llama failing every time, this says nothing of curvature.")
+
+
 def test_where_all_trainings_failed_nobody_is_best(tmp_path):
     lost = replace(row("HELM-D", {"bits": [float("nan")] * 2}), failed={0: "diverged", 1: "diverged"}, seconds=[])
     one = results([row("Llama", {"bits": [1.0, 1.1]}, flat=True), lost], (BITS,), 2)

@@ -336,6 +336,27 @@ def test_scales_learn_at_a_rate_of_their_own_within_hi_mapper_too(data):
         assert set(rates.values()) == {1.0, 50.0}
 
 
+def test_scales_take_steps_of_their_own_length(data, tmp_path):
+    """The first step of Adam is as long as the rate, whatever the gradient."""
+    moved = {}
+    for rate in (1, 50):
+        words = (
+            "steps=1",
+            "warmup=0",
+            "schedule=constant",
+            "lr=1e-3",
+            "ema=none",
+            "clip=none",
+            f"scale_lr={rate}",
+            "eval_every=none",
+        )
+        run_tiny(tiny("pictures", data, *words), tmp_path / str(rate))
+        block = Run.open(tmp_path / str(rate)).load().network.stages[0][0]
+        moved[rate] = [abs(block.mixer.patch_scale.item() - 1), (block.mlp_scale - 0.5).abs().mean().item()]
+    assert moved[1] == pytest.approx([1e-3, 1e-3], rel=0.05)
+    assert moved[50] == pytest.approx([50e-3, 1e-3], rel=0.05)
+
+
 def test_a_rate_for_scales_is_refused_where_there_are_none(data):
     task = live("pictures", data)
     task.model, task.scale_lr = "resnet18", 50.0

@@ -1,0 +1,154 @@
+"""Which product of geometries fits the distances of a graph best: candidates by successive halving (Gu et al. 2019).
+
+All candidates are trained briefly, the best four of them four times as long, and the best two of those twice as long
+again. Each training is a command of its own into a folder below `out`: a search that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from horosphere.errors import UserError
+from horosphere.files import locked, new_folder, require_new_folder, write_whole
+from horosphere.runs import RUN, Run
+from horosphere.study.executors import Executor
+from horosphere.study.jobs import Job, Trainer
+from horosphere.tables import table_lines
+from horosphere.train.recipe import Recipe
+
+RECIPE, TABLE = "distances", "signatures.json"
+STEPS = 4000  # of the last round, where nobody says how long
+ROUNDS = ((8, None), (2, 4), (1, 2))  # a share 1/k of the steps, for how many of the best; none: for all
+NAMES = {"E": "euclidean", "H": "lorentz", "S": "sphere"}
+
+
+def signatures(dim: int) -> list[str]:
+    """Products of this dimension, each once, as settings name them: alone, in halves, in thirds, and in planes.
+
+    >>> signatures(4)[:5]
+    ['euclidean', 'lorentz', 'sphere', 'lorentz:2+lorentz:2', 'sphere:2+sphere:2']
+    """
+    planes = max(1, dim // 2)
+    kinds = ["E", "H", "S", "HH", "SS", "HS", "HE", "ES", "HES", "H" * planes, "S" * planes, "HHESS"]
+    return list(dict.fromkeys(_spread(each, dim) for each in kinds if len(each) <= dim))
+
+
+def _spread(kinds: str, dim: int) -> str:
+    """Factors of these kinds, as large as each other, the first ones by one larger."""
+    if len(kinds) == 1:
+        return NAMES[kinds]
+    least, more = divmod(dim, len(kinds))
+    return "+".join(f"{NAMES[kind]}:{least + (i < more)}" for i, kind in enumerate(kinds))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A signature, after the last round that it was in."""
+
+    signature: str
+    round: int  # from 1
+    steps: int
+    distortion: float  # average
+    map: float | None  # None: all nodes are linked
+    curvatures: tuple[float, ...]
+    seconds: float
+    folder: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """Candidates, the best first: those of later rounds before the others."""
+
+    candidates: list[Candidate]
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        heads = ["signature", "steps", "average distortion ↓", "mAP ↑", "time", "curvatures"]
+        rows = [
+            [
+                one.signature,
+                f"{one.steps:,}",
+                f"{one.distortion:.4f}",
+                "" if one.map is None else f"{one.map:.3f}",
+                f"{one.seconds:.1f} s",
+                ", ".join(f"{c:.3g}" for c in one.curvatures),
+            ]
+            for one in self.candidates
+        ]
+        return table_lines(heads, rows, best=range(1))
+
+
+def search(
+    settings: Sequence[str], out: Path, executor: Executor, device: str, overwrite: bool = False, quiet: bool = False
+) -> Search:
+    """Search for the signature that distorts distances least, under settings of the recipe `distances`.
+
+    The runs are kept below `out`-search, and the best of them becomes the run `out`.
+    """
+    require_new_folder(out, overwrite, RUN)
+    recipe = _require(settings)
+    given = any(setting.partition("=")[0].strip() in ("steps", "epochs") for setting in settings)
+    steps = _steps(recipe) if given else STEPS
+    place = out.with_name(f"{out.name}-search")
+    left, found = signatures(recipe.task.configuration().dim), dict[str, Candidate]()
+    with locked(place):
+        if overwrite:
+            _forget(place)
+        for number, (share, count) in enumerate(ROUNDS, 1):
+            left = left if count is None else sorted(left, key=lambda name: found[name].distortion)[:count]
+            trainer = Trainer(executor, device, max(1, steps // share), overwrite=False, quiet=quiet)
+            jobs = {name: _job(settings, name, place, trainer) for name in left}
+            failed = trainer(f"round {number} of {len(ROUNDS)}", list(jobs.values()))
+            left = [name for name in left if jobs[name].folder not in failed]
+            if not left:
+                raise UserError(f"every signature failed: {next(iter(failed.values()))}")
+            found |= {name: _judged(name, number, jobs[name]) for name in left}
+    result = Search(sorted(found.values(), key=lambda one: (-one.round, one.distortion)))
+    with new_folder(out, overwrite, RUN) as aside:
+        shutil.copytree(result.best.folder, aside, dirs_exist_ok=True)
+        write_whole(aside / TABLE, (json.dumps([asdict(one) for one in result.candidates], indent=2) + "\n").encode())
+    return result
+
+
+def _require(settings: Sequence[str]) -> Recipe:
+    """The recipe of all candidates."""
+    if taken := [setting for setting in settings if setting.partition("=")[0].strip() == "geometry"]:
+        raise UserError(f"{taken[0]} and --signature: both choose the geometry; leave one of them out")
+    return Recipe.read(RECIPE, settings)
+
+
+def _steps(recipe: Recipe) -> int:
+    """As many as the settings ask for."""
+    task = recipe.task
+    data = task.open_data()
+    return recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data)).steps
+
+
+def _job(settings: Sequence[str], name: str, place: Path, trainer: Trainer) -> Job:
+    folder = place / f"{name.replace(':', '').replace('+', '-')}-{trainer.steps}"
+    kept = [setting for setting in settings if setting.partition("=")[0].strip() not in ("steps", "epochs")]
+    return trainer.job(["train", RECIPE, *kept, f"geometry={name}", f"steps={trainer.steps}"], folder)
+
+
+def _judged(name: str, number: int, job: Job) -> Candidate:
+    run = Run.open(job.folder)
+    scores, seconds = run.scores(), max(line.get("seconds", 0.0) for line in run.lines())
+    curvatures = tuple(run.load().curvatures())
+    return Candidate(
+        name, number, job.steps, scores["distortion"], scores.get("map"), curvatures, seconds, str(job.folder)
+    )
+
+
+def _forget(place: Path) -> None:
+    """The runs of an earlier search."""
+    for folder in place.iterdir():
+        if (folder / RUN).is_file():
+            shutil.rmtree(folder)
