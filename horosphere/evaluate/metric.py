@@ -62,8 +62,9 @@ class Metric:
 
         Pairs share what their seed decides: the order of data, the start. So the spread that they share drops out.
 
-        >>> Metric("loss", "loss", 2, "low").lead([1.0, 2.0, 3.0], [1.5, 2.6, 3.4])
-        Lead(mean=0.5, half=0.24841377...)
+        >>> lead = Metric("loss", "loss", 2, "low").lead([1.0, 2.0, 3.0], [1.5, 2.6, 3.4])
+        >>> f"{lead.mean:.3f} ± {lead.half:.3f}"
+        '0.500 ± 0.248'
         """
         pairs = [(a, b) for a, b in zip(values, others, strict=True) if math.isfinite(a) and math.isfinite(b)]
         gaps = [self.ahead(a, b) for a, b in pairs]
