@@ -33,7 +33,7 @@ from horosphere.files import write_whole
 from horosphere.models.writing import autocast
 from horosphere.progress import progress
 from horosphere.runs import Run
-from horosphere.study.compare import _stuck
+from horosphere.study.compare import stuck
 from horosphere.study.executors import Outcome
 from horosphere.study.planning import plan
 from horosphere.tables import table_lines
@@ -232,7 +232,7 @@ def one(out: str, blimp: str, device: str, *words: str) -> None:
         bits = {name: validate(model, half, task.length, place).bits_per_byte for name, half in halves.items()}
         if blimp and "seed=0" not in words:
             bits["blimp"] = evaluate_task("blimp", blimp, model, tokenizer, device).score.acc.value
-    stuck = _stuck(task, run)
+    stuck = stuck(task, run)
     result |= {"failed": stuck, "would_be": bits} if stuck else bits
     write_whole(Path(out, "result.json"), json.dumps(result).encode())
 

@@ -87,7 +87,7 @@ def _judged(
         runs = {seed: Run.open(folder) for seed, folder in mine.items() if folder not in failed}
         scores = {seed: {**run.scores(), **task.judge(run, study.options, device)} for seed, run in runs.items()}
         why = {seed: failed[folder] for seed, folder in mine.items() if folder in failed}
-        why |= {seed: said for seed, run in runs.items() if (said := _stuck(task, run))}
+        why |= {seed: said for seed, run in runs.items() if (said := stuck(task, run))}
         rows.append(replace(_row(entrant, runs, scores, task, a_step, seeds), failed=dict(sorted(why.items()))))
         for run in runs.values():
             beside = beside or run.baselines()
@@ -98,7 +98,7 @@ def _judged(
     return _results(study, rows, made_with(device), beside)
 
 
-def _stuck(task: Task[Any], run: Run) -> str:
+def stuck(task: Task[Any], run: Run) -> str:
     """Why a training counts as failed that ended well: its score is that of the task's floor."""
     floor, scores = run.baselines().get(task.floor, {}), run.scores()
     metric = next((m for m in task.metrics if m.role == "judged" and m.name in floor and m.name in scores), None)
