@@ -232,8 +232,8 @@ def one(out: str, blimp: str, device: str, *words: str) -> None:
         bits = {name: validate(model, half, task.length, place).bits_per_byte for name, half in halves.items()}
         if blimp and "seed=0" not in words:
             bits["blimp"] = evaluate_task("blimp", blimp, model, tokenizer, device).score.acc.value
-    stuck = stuck(task, run)
-    result |= {"failed": stuck, "would_be": bits} if stuck else bits
+    why = stuck(task, run)
+    result |= {"failed": why, "would_be": bits} if why else bits
     write_whole(Path(out, "result.json"), json.dumps(result).encode())
 
 
