@@ -1,7 +1,8 @@
 """Which product of geometries fits the distances of a graph best: candidates by successive halving (Gu et al. 2019).
 
-All candidates are trained briefly, the best four of them four times as long, and the best two of those twice as long
-again. Each training is a command of its own into a folder below `out`: a search that was stopped goes on where it was.
+All candidates are trained briefly at two learning rates, the best four of them four times as long, and the best two of
+those twice as long again. Each training is a command of its own into a folder below `out`: a search that was stopped
+goes on where it was.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from horosphere.train.recipe import Recipe
 
 RECIPE, TABLE = "distances", "signatures.json"
 STEPS = 4000  # of the last round, where nobody says how long
+PACES = (1.0, 3.0)  # of learning: curved factors begin more slowly than flat ones, and want the faster one
 ROUNDS = ((8, None), (2, 4), (1, 2))  # a share 1/k of the steps, for how many of the best; none: for all
 NAMES = {"E": "euclidean", "H": "lorentz", "S": "sphere"}
 
@@ -50,6 +52,7 @@ class Candidate:
     """A signature, after the last round that it was in."""
 
     signature: str
+    lr: float
     round: int  # from 1
     steps: int
     distortion: float  # average
@@ -71,10 +74,11 @@ class Search:
 
     def lines(self) -> list[str]:
         """For a terminal."""
-        heads = ["signature", "steps", "average distortion ↓", "mAP ↑", "time", "curvatures"]
+        heads = ["signature", "lr", "steps", "average distortion ↓", "mAP ↑", "time", "curvatures"]
         rows = [
             [
                 one.signature,
+                f"{one.lr:g}",
                 f"{one.steps:,}",
                 f"{one.distortion:.4f}",
                 "" if one.map is None else f"{one.map:.3f}",
@@ -95,22 +99,26 @@ def search(
     """
     require_new_folder(out, overwrite, RUN)
     recipe = _require(settings)
-    given = any(setting.partition("=")[0].strip() in ("steps", "epochs") for setting in settings)
-    steps = _steps(recipe) if given else STEPS
+    said = {setting.partition("=")[0].strip() for setting in settings}
+    steps = _steps(recipe) if said & {"steps", "epochs"} else STEPS
+    rates = [recipe.engine.lr * pace for pace in PACES] if "lr" not in said else [recipe.engine.lr]
     place = out.with_name(f"{out.name}-search")
-    left, found = signatures(recipe.task.configuration().dim), dict[str, Candidate]()
+    left = [(name, lr) for name in signatures(recipe.task.configuration().dim) for lr in rates]
+    found: dict[str, Candidate] = {}
     with locked(place):
         if overwrite:
             _forget(place)
         for number, (share, count) in enumerate(ROUNDS, 1):
-            left = left if count is None else sorted(left, key=lambda name: found[name].distortion)[:count]
             trainer = Trainer(executor, device, max(1, steps // share), overwrite=False, quiet=quiet)
-            jobs = {name: _job(settings, name, place, trainer) for name in left}
+            jobs = {of: _job(settings, *of, place, trainer) for of in left[:count]}
             failed = trainer(f"round {number} of {len(ROUNDS)}", list(jobs.values()))
-            left = [name for name in left if jobs[name].folder not in failed]
-            if not left:
+            judged = [_judged(*of, number, job) for of, job in jobs.items() if job.folder not in failed]
+            if not judged:
                 raise UserError(f"every signature failed: {next(iter(failed.values()))}")
-            found |= {name: _judged(name, number, jobs[name]) for name in left}
+            judged.sort(key=lambda one: one.distortion)
+            best = {one.signature: one for one in reversed(judged)}  # of each, the better of its rates
+            found |= best
+            left = [(one.signature, one.lr) for one in judged if best[one.signature] is one]
     result = Search(sorted(found.values(), key=lambda one: (-one.round, one.distortion)))
     with new_folder(out, overwrite, RUN) as aside:
         shutil.copytree(result.best.folder, aside, dirs_exist_ok=True)
@@ -132,19 +140,19 @@ def _steps(recipe: Recipe) -> int:
     return recipe.engine.for_data(task.rows(data), recipe.engine.batch or task.natural_batch(data)).steps
 
 
-def _job(settings: Sequence[str], name: str, place: Path, trainer: Trainer) -> Job:
-    folder = place / f"{name.replace(':', '').replace('+', '-')}-{trainer.steps}"
-    kept = [setting for setting in settings if setting.partition("=")[0].strip() not in ("steps", "epochs")]
-    return trainer.job(["train", RECIPE, *kept, f"geometry={name}", f"steps={trainer.steps}"], folder)
+def _job(settings: Sequence[str], name: str, lr: float, place: Path, trainer: Trainer) -> Job:
+    folder = place / f"{name.replace(':', '').replace('+', '-')}-{lr:g}-{trainer.steps}"
+    kept = [setting for setting in settings if setting.partition("=")[0].strip() not in ("steps", "epochs", "lr")]
+    own = [f"geometry={name}", f"lr={lr:g}", f"steps={trainer.steps}"]
+    return trainer.job(["train", RECIPE, *kept, *own], folder)
 
 
-def _judged(name: str, number: int, job: Job) -> Candidate:
+def _judged(name: str, lr: float, number: int, job: Job) -> Candidate:
     run = Run.open(job.folder)
     scores, seconds = run.scores(), max(line.get("seconds", 0.0) for line in run.lines())
     curvatures = tuple(run.load().curvatures())
-    return Candidate(
-        name, number, job.steps, scores["distortion"], scores.get("map"), curvatures, seconds, str(job.folder)
-    )
+    distortion, precision = scores["distortion"], scores.get("map")
+    return Candidate(name, lr, number, job.steps, distortion, precision, curvatures, seconds, str(job.folder))
 
 
 def _forget(place: Path) -> None:
