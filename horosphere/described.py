@@ -163,7 +163,8 @@ def from_words(
             whose = "" if get_close_matches(name, known, cutoff=0.8) else " and ".join(owners(name))
             what = f"it is for {whose}; choose from {', '.join(known)}"
             raise UserError(f"--{key}: " + (what if whose else f"there is no such option here; {choices(name, known)}"))
-        if not equals and known[name].kind == "bool" and (not left or left[0] not in ("true", "false")):
+        flag = known[name].kind in ("bool", "bool | None")
+        if not equals and flag and (not left or left[0] not in ("true", "false", "none")):
             value = "true"
         elif not equals:
             if not left or left[0].startswith("--"):

@@ -143,7 +143,7 @@ def test_embed_never_overwrites_other_folders(refused):
 
 def test_embed_that_diverges_says_what_to_do(run):
     code, out, err = run("embed", "tree.tsv", *SHORT, "--lr", "1e9", "--warmup", 0)
-    assert (code, out) == (2, "")
+    assert (code, out) == (3, "")
     assert re.fullmatch(
         r"horosphere: the gradient of .* is not finite: .* lower lr \(now 1e\+09\) or clip \(now none\)\n", err
     )
