@@ -73,7 +73,7 @@ def test_train_says_what_came_out_and_where_it_is(run):
     assert summary["model"] == f"llama-tiny, {load('llama')[0].num_parameters():,} parameters"
     assert re.fullmatch(r"[\d,]+ tokens to learn, [\d,]+ to judge", summary["text"])
     assert summary["next"] == 'horosphere generate llama "Once upon"'
-    assert summary["bits/byte"] == f"{lines('llama')[-1]['eval_bits_per_byte']:.4f}"
+    assert summary["bits/byte"] == f"{Run.open('llama').scores()['bits_per_byte']:.4f}"
     assert summary["written"] == "llama/"
     assert "step 2: loss" in err
     assert Run.open("llama").about.recipe["engine"]["lr"] == 1e-3
@@ -147,6 +147,7 @@ def test_two_processes_train_as_one(run):
             one.pop("expert_imbalance", None),
             two.pop("expert_imbalance", None),
         )  # each process sees the load of its own rows
+        assert one.pop("baseline", "") == two.pop("baseline", "")
         assert one == pytest.approx(two, rel=1e-4)
     one, two = weights("runs/helm-mice-tiny"), weights("two")
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
@@ -185,11 +186,11 @@ def test_only_the_main_process_speaks(capsys, monkeypatch):
 
 def test_eval_repeats_the_last_evaluation_of_the_training(run):
     code, out, _ = run("eval", "runs/helm-mice-tiny")
-    last = lines("runs/helm-mice-tiny")[-1]
+    last = Run.open("runs/helm-mice-tiny").scores()
     assert code == 0
-    assert cells(out)["nats/token"].startswith(f"{last['eval_loss']:.4f} ± ")
-    assert cells(out)["perplexity"] == f"{last['eval_perplexity']:.2f}  (chance 300)"
-    assert cells(out)["bits/byte"].startswith(f"{last['eval_bits_per_byte']:.4f} ± ")
+    assert cells(out)["nats/token"].startswith(f"{last['loss']:.4f} ± ")
+    assert cells(out)["perplexity"] == f"{last['perplexity']:.2f}  (chance 300)"
+    assert cells(out)["bits/byte"].startswith(f"{last['bits_per_byte']:.4f} ± ")
 
 
 def test_eval_of_another_text(run):
