@@ -25,7 +25,7 @@ import torch
 from side_by_side import work  # the script beside this one
 
 from horosphere.cli import main as horosphere
-from horosphere.errors import NotFinite
+from horosphere.errors import Diverged
 from horosphere.evaluate.choice import evaluate_task
 from horosphere.evaluate.metric import Metric, finite
 from horosphere.evaluate.text import validate
@@ -172,7 +172,7 @@ class Study:
         """Trainings that diverge count; other complaints are ours to mend, and the training is wanted again."""
         folder, words = self.folder(key), next(self.words(t) for t in self.todo() if t.key == key)
         about = {"failed": outcome.said} if outcome.code else json.loads((folder / "result.json").read_text())
-        if outcome.code in (0, NotFinite.exit_code):
+        if outcome.code in (0, Diverged.exit_code):
             self.runs[key] = {"words": words, **about}
             write_whole(self.file, json.dumps({"runs": self.runs}, indent=1).encode())
             shutil.rmtree(folder, ignore_errors=True)

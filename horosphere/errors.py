@@ -20,7 +20,11 @@ class UserError(Exception):
 
 
 class NotFinite(UserError):
-    """What was computed is NaN or infinite: a training that diverged. A study counts it and goes on."""
+    """What was computed is NaN or infinite."""
+
+
+class Diverged(NotFinite):
+    """A training, that is. A study counts it and goes on."""
 
     exit_code = 3
 

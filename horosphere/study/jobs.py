@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from horosphere.errors import NotFinite, UserError
+from horosphere.errors import Diverged, UserError
 from horosphere.progress import Update, progress
 from horosphere.runs import RUN, Run, steps_done
 from horosphere.stopping import sigterm_as_ctrl_c
@@ -75,7 +75,7 @@ def run_all(jobs: Sequence[Job], executor: Executor, update: Update) -> dict[str
                     if outcome.lost and lost[job.name] < RETRIES:
                         lost[job.name] += 1
                         waiting.insert(0, job)
-                    elif outcome.code == NotFinite.exit_code:
+                    elif outcome.code == Diverged.exit_code:
                         diverged[job.name] = outcome.said
                         finished += job.steps
                     elif outcome.code:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from horosphere import runs, settings
-from horosphere.errors import NotFinite, UserError
+from horosphere.errors import Diverged, NotFinite, UserError
 from horosphere.files import abandon, settle
 from horosphere.nn.eager import eager
 from horosphere.optim import gradient_lengths
@@ -440,7 +440,7 @@ class _Loop:
         if not learned:
             given = ", ".join(f"{name}={value}" for name, value in self.task.config.items())
             how = f"no step came before it, so lr is not the reason: look at the data, and at {given or 'the network'}"
-        raise NotFinite(f"{what} is not finite: {good}; {how}") from cause
+        raise Diverged(f"{what} is not finite: {good}; {how}") from cause
 
     def _save(self) -> None:
         reshard(self.model)
@@ -468,7 +468,7 @@ class _Loop:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, NotFinite) and self.done:
+            if isinstance(error, Diverged) and self.done:
                 self._write({"step": self.done, "failed": str(error)})
             if self.world.is_main:
                 abandon(self.folder, self.place.folder, empty=not self.done and not self.place.resume)

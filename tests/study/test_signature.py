@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from horosphere.errors import NotFinite, UserError
+from horosphere.errors import Diverged, UserError
 from horosphere.geometry import Sphere, geometry
 from horosphere.runs import Run
 from horosphere.study import signature
@@ -51,7 +51,7 @@ def quick(tmp_path, monkeypatch):
         for job in jobs:
             begun.append(job.name)
             codes[job.name] = main(job.command)
-        assert {*codes.values()} <= {0, NotFinite.exit_code}
+        assert {*codes.values()} <= {0, Diverged.exit_code}
         return {name: "diverged" for name, code in codes.items() if code}
 
     monkeypatch.setattr("horosphere.study.jobs.run_all", here)
