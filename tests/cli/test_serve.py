@@ -357,13 +357,16 @@ def test_the_command_serves_until_it_is_stopped(trained, run):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "horosphere", "serve", str(trained), "--port", "0", "--device", "cpu"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        found = re.fullmatch(r"cats answers at http://127\.0\.0\.1:(\d+)/v1 \(cpu\); Ctrl-C stops\n", line)
-        assert found, (line, process.stderr.read() if process.poll() is not None else "")
-        assert ask(int(found[1]), "/v1/completions", GREEDY)[0] == 200
-        code, _, err = run("serve", str(trained), "--port", found[1], "--device", "cpu")
-        assert (code, err.count("\n")) == (2, 1)
-        assert err.startswith(f"horosphere: 127.0.0.1, port {found[1]}: Address already in use; choose another")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (0, "stopped\n", "")
+        try:
+            line = process.stdout.readline()
+            found = re.fullmatch(r"cats answers at http://127\.0\.0\.1:(\d+)/v1 \(cpu\); Ctrl-C stops\n", line)
+            assert found, (line, process.stderr.read() if process.poll() is not None else "")
+            assert ask(int(found[1]), "/v1/completions", GREEDY)[0] == 200
+            code, _, err = run("serve", str(trained), "--port", found[1], "--device", "cpu")
+            assert (code, err.count("\n")) == (2, 1)
+            assert err.startswith(f"horosphere: 127.0.0.1, port {found[1]}: Address already in use; choose another")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out, err) == (0, "stopped\n", "")
+        finally:
+            process.kill()  # or a test that fails would wait for it for ever
