@@ -29,7 +29,8 @@ class Diverged(NotFinite):
     exit_code = 3
 
 
-MANY = 200  # names that a message still lists in full; a vocabulary has thousands
+LISTED = 800  # letters of names that a message still lists in full; a vocabulary has thousands of names
+FIRST = 20  # names that it begins a longer list with
 
 
 def choices(name: object, known: Iterable[str], more: str = "") -> str:
@@ -40,7 +41,7 @@ def choices(name: object, known: Iterable[str], more: str = "") -> str:
     """
     known = list(known)
     near = difflib.get_close_matches(str(name), known)
-    shown = known if len(known) <= MANY else [*known[:20], "…"]
+    shown = known if sum(map(len, known)) <= LISTED else [*known[:FIRST], "…"]
     return f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(shown)}{more}"
 
 

@@ -91,7 +91,7 @@ def test_different_dimensions_are_refused(name, f, arguments):
                 assert "\n" not in str(error.value)
 
 
-BROADCAST = [case for case in REFUSED if case[1] not in ("flow_", "pairwise", "pairwise_reach")]
+BROADCAST = [case for case in REFUSED if case[1] not in ("flow_", "pairwise", "pairwise_sq", "pairwise_reach")]
 
 
 @pytest.mark.parametrize(("name", "f", "arguments"), BROADCAST, **NAMED)
