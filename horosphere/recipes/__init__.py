@@ -76,8 +76,8 @@ def _content(name: str, folder: Path, children: tuple[str, ...]) -> tuple[Any, s
     if name.endswith((".yaml", ".yml")):
         path = Path(Path(children[-1]).parent if children else ".", name).resolve()
         if not os.path.isfile(path):  # Path's own way complains of names that are too long
-            where = children[-1] if children else name
-            raise UserError(f"{where}: there is no file {one_line(path, 300)}; known recipes are {', '.join(names)}")
+            where, known = children[-1] if children else name, choices(Path(name).stem, names)
+            raise UserError(f"{where}: there is no file {one_line(path, 300)}; of those that come along, {known}")
     elif name in names:
         path = (folder / f"{name}.yaml").resolve()
     elif name in models():
