@@ -50,12 +50,14 @@ def run(args: argparse.Namespace) -> None:
     common.refuse_data(args.data, said)
     settings = [f"data={args.data}", *said]
     require("plots")
+    if args.exact and args.signature:
+        raise UserError("--exact places a tree, and --signature searches for a geometry: leave one of them out")
     if args.exact:
         return run_exact(args, said)
-    if args.signature:
-        return run_search(args, recipe, settings)
     if args.edge_length is not None:
         raise UserError("--edge-length is of exact trees: add --exact, or leave it out")
+    if args.signature:
+        return run_search(args, recipe, settings)
     config = Recipe.read(recipe, settings).task.configuration()
     name = f"{common.stem(args.data)}-{config.geometry.replace(':', '')}-{config.dim}"
     args.out = args.out or str(Path("runs") / name)

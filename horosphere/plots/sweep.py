@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,8 @@ def draw_sweep(
     """
     families = list(dict.fromkeys(flat.get(name) or name for name in scores))
     with style():
+        from matplotlib.ticker import NullLocator
+
         figure, axes = new_figure(4.2)
         for name, of in scores.items():
             sizes = np.array(list(of))
@@ -39,16 +41,10 @@ def draw_sweep(
         axes.set_xscale("log", base=2)
         every = sorted({size for of in scores.values() for size in of})
         axes.set_xticks(every, [f"{size:,}" for size in every])
-        axes.xaxis.set_minor_locator(_nowhere())
+        axes.xaxis.set_minor_locator(NullLocator())
         if spans_orders(np.array([v for of in scores.values() for values in of.values() for v in values])):
             log_axis(axes, "y")
         axes.set(xlabel=x, ylabel=y)
         axes.grid()
         axes.legend(labelcolor=INK, handlelength=4)
     return finish(figure, path)
-
-
-def _nowhere() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()

@@ -120,5 +120,7 @@ def _refuse_decided(comparison: Comparison, settings: Sequence[str], evened: Set
 
 def _refuse_tuned(grid: Grid, settings: Sequence[str]) -> None:
     for setting in settings:
+        if grid.values and setting.partition("=")[0].strip() == "judged_on":
+            raise UserError(f"{setting}: with --tune a study tunes on one half and judges on the other; leave it out")
         if (name := setting.partition("=")[0].strip()) in grid.values:
             raise UserError(f"{setting}: --tune chooses {name} for each entrant; leave one of them out")

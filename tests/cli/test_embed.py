@@ -400,3 +400,9 @@ def test_weights_are_refused_where_relations_are_ranked(run):
     code, _, err = run("embed", "far.edges", "--graph")
     assert code == 2
     assert err.rstrip().endswith("Pass --unweighted to drop them; objective=distortion takes them for lengths.")
+
+
+def test_options_of_trees_and_of_searches_do_not_go_together(refused):
+    search = ("embed", "tree.tsv", "--objective", "distortion", "--signature", "auto")
+    assert "--edge-length is of exact trees" in refused(*search, "--edge-length", "3")
+    assert "leave one of them out" in refused(*search, "--exact")

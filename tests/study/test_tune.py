@@ -120,6 +120,9 @@ def test_what_cannot_be_tuned_is_refused_before_any_training(tmp_path, in_this_p
     data = write_data("nodes", tmp_path)
     with pytest.raises(UserError, match="--tune chooses lr for each entrant; leave one of them out"):
         plan("embedding", [f"data={data}", *NODES], TWO, 1, tmp_path / "out", tune=["lr=1,2"])
+    plain = [word for word in NODES if not word.startswith("lr=")]
+    with pytest.raises(UserError, match="judged_on=all: with --tune a study tunes on one half"):
+        plan("embedding", [f"data={data}", *plain, "judged_on=all"], TWO, 1, tmp_path / "out", tune=["lr=1,2"])
     words = [f"data={write_data('words', tmp_path)}", *TINY["words"][1][:-1]]
     study = plan("skip-gram", words, None, 1, tmp_path / "out", tune=["negatives=2,3"])
     with pytest.raises(UserError, match="the task words holds nothing out that could be parted"):
