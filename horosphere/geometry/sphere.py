@@ -10,6 +10,7 @@ with differences x - y where points are near each other.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -78,19 +79,7 @@ class Sphere(Curved):
     @makes_points
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         """cos(n) P + sin(n)/n V, n = |V|; where it does not lead near the antipode as x ⊕ tan(n/2)/n v"""
-        gap = self._gap(x)
-        (s, t), (vs, vt) = self._unit(x), self._tangent(x, v)
-        q = sq(vs) + vt * vt
-        keep, gain = 1 + cosm1(q), sinc(q)
-        far = self._placed(keep * s + gain * vs, keep * t + gain * vt)
-        # a sum with x, so that v = 0 gives x to the last digit
-        half = v / gap
-        step = torch.where(keep > 0, gain / (1 + torch.where(keep > 0, keep, 0.0)), 0.0) * 2 * half  # tan(n/2)
-        step2 = self.c * sq(step)
-        below = gap * (1 + step2) - self.c * sq(x + step)  # gap·(1 + step2) times cos² of half the new angle
-        near = (keep > 0) & (below > NEAR * gap * (1 + step2))
-        moved = x + gap * (step - step2 * x) / torch.where(near, below, 1.0)
-        return torch.where(near, moved, far)
+        return self._led(x, v, _Turn.of(self, x, v, 1.0))
 
     @full_precision
     def log(self, x: Tensor, y: Tensor) -> Tensor:
@@ -111,12 +100,20 @@ class Sphere(Curved):
     @makes_points
     def flow(self, x: Tensor, v: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         """exp(x, t v), and cos(tn) V - n sin(tn) P there"""
-        y = self.exp(x, t * v)
-        (s, height), (vs, vt) = self._unit(x), self._tangent(x, v)
-        n2 = sq(vs) + vt * vt
-        q = t**2 * n2
-        keep, pull = 1 + cosm1(q), t * n2 * sinc(q)
-        return y, self._lowered(y, keep * vs - pull * s, keep * vt - pull * height)
+        turn = _Turn.of(self, x, v, t)
+        y = self._led(x, v, turn)
+        of_x, of_v, of_y = turn.velocity(self._gap(y))
+        return y, of_x * x + of_v * v + of_y * y
+
+    @same_dimension
+    def flow_(self, x: Tensor, v: Tensor, t: Tensor | float) -> None:
+        if x.dtype in HALF:
+            return super().flow_(x, v, t)
+        turn = _Turn.of(self, x, v, t)
+        y = self._led(x, v, turn)
+        of_x, of_v, of_y = turn.velocity(self._gap(y))
+        v.mul_(of_v).addcmul_(of_x, x).addcmul_(of_y, y)
+        x.copy_(self._inside(y))
 
     @full_precision
     def transport(self, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -188,11 +185,10 @@ class Sphere(Curved):
     @makes_points
     def midpoint(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Σ wᵢ Pᵢ, on the sphere again. Points that cancel each other have the origin for their centroid."""
-        s, t = self._unit(x)
-        if weights is None:
-            return self._centre(s.mean(-2), t.mean(-2))
-        share = shares(weights).unsqueeze(-2)
-        return self._centre((share @ s).squeeze(-2), (share @ t).squeeze(-2))
+        per = self._gap(x).reciprocal().squeeze(-1)  # P = (2y, 2 - gap)/gap: a weight of x, and no copy of it
+        weights = torch.full_like(per, 1 / max(1, per.shape[-1])) if weights is None else shares(weights)
+        s = 2 * self.c**0.5 * ((weights * per).unsqueeze(-2) @ x).squeeze(-2)
+        return self._centre(s, (weights * (2 * per - 1)).sum(-1, keepdim=True))
 
     @makes_points
     def add(self, x: Tensor, y: Tensor, weight: Tensor | float = 1.0) -> Tensor:
@@ -239,21 +235,34 @@ class Sphere(Curved):
     def _placed(self, s: Tensor, t: Tensor) -> Tensor:
         """The place of a unit vector, in the chart or beyond its end: s/(1 + t), below the equator s (1 - t)/|s|²"""
         low = t < 0
-        s2 = sq(s)
-        at_end = low & (s2 == 0)
-        above, below = torch.where(low, 1.0, 1 + t), torch.where(low & ~at_end, s2 / torch.where(low, 1 - t, 1.0), 1.0)
-        x = s / torch.where(low, below, above) / self.c**0.5
-        end = torch.zeros_like(x)
-        end[..., :1] = 1 / (8 * torch.finfo(x.dtype).eps)
-        return torch.where(at_end, end / self.c**0.5, x)
+        return self._below(s / (self.c**0.5 * torch.where(low, 1.0, 1 + t)), t, low)
+
+    def _below(self, z: Tensor, t: Tensor, low: Tensor) -> Tensor:
+        """z (1 - t)/(c|z|²) where low, and the end of the chart for z = 0; z elsewhere."""
+        z2 = self.c * sq(z)
+        at_end = low & (z2 == 0)
+        there = low & ~at_end
+        scale = torch.where(there, (1 - t) / torch.where(there, z2, 1.0), 1.0)
+        end = z.new_zeros(z.shape[-1])
+        end[:1] = 1 / (8 * torch.finfo(z.dtype).eps)
+        return torch.where(at_end, end / self.c**0.5, scale * z)
+
+    def _led(self, x: Tensor, v: Tensor, turn: "_Turn") -> Tensor:
+        """Where a turn leads: a sum of x and v."""
+        of_x, of_v, height = turn.place()
+        near_x, near_v, near = turn.near_place()
+        low = (height < 0) & ~near
+        above = torch.where(low | near, 1.0, 1 + height)
+        z = torch.where(near, near_x, of_x / above) * x + torch.where(near, near_v, of_v / above) * v
+        return self._below(z, height, low)
 
     def _inside(self, x: Tensor) -> Tensor:
         """Points nearer to the antipode than the chart of their dtype goes, at its end."""
         most = torch.finfo(x.dtype).max  # what was too large for a half has become infinite
         whole = (x.float() if x.dtype in HALF else x).clamp(-most, most)
-        largest, size = 1 / (8 * torch.finfo(x.dtype).eps), self.c**0.5 * length(whole, any_size=True)
-        outside = size > largest
-        return torch.where(outside, whole / torch.where(outside, size, 1.0) * largest, whole).to(x.dtype)
+        largest, tame = 1 / (8 * torch.finfo(x.dtype).eps), 1e-3 * torch.finfo(whole.dtype).max ** -0.5
+        size = self.c**0.5 * (length(tame * whole) / tame)  # squares of what is tame do not overflow
+        return (largest / torch.where(size > largest, size, largest) * whole).to(x.dtype)
 
     def _tangent(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """A tangent vector of the chart as one at P, as long in units of 1/√c."""
@@ -275,3 +284,51 @@ class Sphere(Curved):
         """2 atan2(√(1 - cos), √(1 + cos))/√c"""
         below, above = (safe_sqrt((1 + sign * cosine).clamp(0, 2)) for sign in (-1, 1))
         return 2 / self.c**0.5 * torch.atan2(below, above)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """P = (2y, 2 - g)/g and V = (2w/g - fall·y, -fall) turned in their plane, y = √c x, w = √c v, g = 1 + |y|².
+
+    Both stay sums of x and v, so all that is computed here is a number a row (..., 1).
+    """
+
+    gap: Tensor  # g
+    fall: Tensor  # 4 y·w/g²
+    n2: Tensor  # |V|²
+    keep: Tensor  # cos(tn)
+    gain: Tensor  # sin(tn)/n
+
+    @classmethod
+    def of(cls, sphere: Sphere, x: Tensor, v: Tensor, t: Tensor | float) -> "_Turn":
+        gap = sphere._gap(x)
+        scale = 4 * sphere.c / gap.square()
+        n2 = scale * sq(v)
+        q = t**2 * n2
+        return cls(gap, scale * dot(x, v), n2, 1 + cosm1(q), t * sinc(q))
+
+    def place(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The shares of x and v, in units of √c, and the height of cos(tn) P + sin(tn)/n V."""
+        return self._sum(self.keep, self.gain)
+
+    def near_place(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The shares of x and v in x ⊕ tan(tn/2)/n v, and where that is to be taken: not near the antipode.
+
+        A sum with x, so that v = 0 gives x to the last digit.
+        """
+        front = self.keep > 0
+        half = torch.where(front, self.gain / torch.where(front, 1 + self.keep, 1.0), 0.0)  # tan(tn/2)/n
+        step2 = half.square() * self.n2
+        below = 1 - half * self.fall * self.gap + (self.gap - 1) * step2
+        near = front & (below > NEAR * self.gap * (1 + step2))
+        below = torch.where(near, below, 1.0)
+        return 1 - self.gap * step2 / below, 2 * half / below, near
+
+    def velocity(self, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The shares of x, v and the new point, whose gap this is, in cos(tn) V - n sin(tn) P there."""
+        of_x, of_v, height = self._sum(-self.n2 * self.gain, self.keep)
+        return gap / 2 * of_x, gap / 2 * of_v, -gap / 2 * height
+
+    def _sum(self, p: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """p·P + v·V"""
+        return 2 * p / self.gap - v * self.fall, 2 * v / self.gap, p * (2 / self.gap - 1) - v * self.fall
