@@ -81,10 +81,10 @@ class Part:
 
 
 PARTS = {
-    "43m": Part("curvatures-small", (1e-3, 2e-3, 4e-3), 3, 17),
-    "forms": Part("curvatures-small", (1e-3, 2e-3, 4e-3), 3, 17, forms=True),
-    "10m": Part("curvatures-10m", (1e-3, 2e-3, 4e-3), 3, 7),
-    "134m": Part("curvatures-134m", (5e-4, 1e-3, 2e-3), 2, 45),
+    "43m": Part("curvatures-small", (1e-3, 2e-3), 3, 17),
+    "forms": Part("curvatures-small", (1e-3, 2e-3), 3, 17, forms=True),
+    "10m": Part("curvatures-10m", (2e-3, 4e-3), 3, 7),
+    "134m": Part("curvatures-134m", (1e-3, 2e-3), 2, 45),
     "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 0),
 }
 SMOKE = ("HELM-D", "DeepSeek-V3")  # entrants

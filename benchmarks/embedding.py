@@ -1,7 +1,9 @@
 """Tree embeddings: Horosphere beside gensim's PoincareModel, in one run, judged by one ruler.
 
     python benchmarks/embedding.py --trees trees/                      # mammals and nouns against gensim, on the CPU
-    python benchmarks/embedding.py --trees trees/ --long --device cuda # nouns to the end, beside published figures
+    python benchmarks/embedding.py --trees trees/ --long --device cuda --seeds 3 --dims 10,5 --jobs 6
+
+With `--long` nouns alone are learned to the end, beside published figures. The same command goes on where it stopped.
 
 Both see the transitive closure in the same dimension, and `horosphere.measure.reconstruction` ranks both. Mammals have
 the same number of epochs. Nouns have about the same time, in which gensim finishes two epochs. An epoch is every
@@ -16,16 +18,21 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from side_by_side import work  # the script beside this one
 
 from horosphere.data import read_graph
 from horosphere.geometry import Poincare
 from horosphere.measure import reconstruction
 from horosphere.runs import Run
+from horosphere.study.executors import Outcome
+from horosphere.tables import table_lines
+from horosphere.tasks.nodes import POINTS, Nodes
 from horosphere.train.engine import Place
 from horosphere.train.recipe import Recipe
 from horosphere.train.training import train
 
-PUBLISHED = "published (Nickel & Kiela 2018), nouns, Lorentz, 10 dimensions: mean rank 2.95, mAP 0.928"
+PUBLISHED = "published (Nickel & Kiela 2018), nouns, Lorentz: mean rank 2.95, mAP 0.928 in 10 dimensions"
+SCORES = [metric for metric in Nodes.metrics if metric.name in ("map", "mean_rank")]
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,9 @@ class Settings:
     geometry: str = "lorentz"
     seed: int = 0
 
-    def recipe(self) -> Recipe:
-        given = {name: "none" if value is None else value for name, value in asdict(self).items()}
-        return Recipe.read("embedding", [f"{name}={value}" for name, value in given.items()])
+    def words(self) -> list[str]:
+        """Of the recipe."""
+        return [f"{name}={'none' if value is None else value}" for name, value in asdict(self).items()]
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Result:
 def horosphere_side(settings: Settings, device: str) -> Result:
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        scores = train(settings.recipe(), Place(run, quiet=True), device).evaluation
+        scores = train(Recipe.read("embedding", settings.words()), Place(run, quiet=True), device).evaluation
         training = max(line.get("seconds", 0.0) for line in Run.open(run).lines())  # before the evaluation
     return Result(training / settings.epochs, scores["mean_rank"], scores["map"])
 
@@ -99,19 +106,40 @@ def print_row(side: str, epochs: int, result: Result, faster: str = "") -> None:
     print(f"{side:24}{epochs:8}{times}{result.mean_rank:12.2f}{result.map:8.3f}{faster}", flush=True)
 
 
-def long_run(settings: Settings, device: str) -> None:
-    begin = time.perf_counter()
-    result = horosphere_side(settings, device)
-    shape = (
-        f"{settings.dim} dimensions, {settings.epochs} epochs, batch {settings.batch}, "
-        f"{settings.negatives} negatives, lr {settings.lr:g}, seed {settings.seed}"
-    )
-    took = (
-        f"{result.seconds * settings.epochs:.0f} s training ({result.seconds * 1e3:.0f} ms an epoch), "
-        f"{time.perf_counter() - begin:.0f} s with evaluation"
-    )
-    scores = f"mean rank {result.mean_rank:7.2f}  mAP {result.map:.3f}"
-    print(f"{settings.geometry:10} {scores}  {shape}: {took} on {device}", flush=True)
+def long_runs(args: argparse.Namespace) -> None:
+    """Nouns, every seed in each geometry and dimension, so many at once; then a row for each of those."""
+    print(PUBLISHED)
+    shape, dims = Settings(args.nouns, 0, args.epochs, args.batch, args.lr, args.negatives), args.dims.split(",")
+    sides = [replace(shape, geometry=geometry, dim=int(dim)) for geometry in args.geometries.split(",") for dim in dims]
+    runs = {
+        replace(side, seed=seed): args.out / f"{side.geometry}-{side.dim}-{seed}"
+        for seed in range(args.seeds)
+        for side in sides
+    }
+
+    def wanted() -> dict[str, list[str]]:
+        how = ["--device", args.device, "--continue", "--quiet"]
+        return {
+            folder.name: ["-m", "horosphere", "train", "embedding", *settings.words(), *how, "--out", str(folder)]
+            for settings, folder in runs.items()
+            if not (folder / POINTS).is_file()
+        }
+
+    def ended(name: str, outcome: Outcome) -> None:
+        print(f"{name}: {outcome.said if outcome.code else Run.open(args.out / name).scores()}", flush=True)
+
+    work(wanted, args.jobs, args.minutes, ended)
+    rows = []
+    for side in sides:
+        done = [
+            run for run in (runs[replace(side, seed=seed)] for seed in range(args.seeds)) if (run / POINTS).is_file()
+        ]
+        scores = [Run.open(run).scores() for run in done]
+        seconds = [max(line.get("seconds", 0.0) for line in Run.open(run).lines()) for run in done]
+        cells = [metric.cell([score[metric.name] for score in scores]) if done else "" for metric in SCORES]
+        rows.append([side.geometry, str(side.dim), *cells, " ".join(f"{s:.0f}" for s in seconds), str(len(done))])
+    about = f"{args.epochs} epochs, batch {args.batch}, {args.negatives} negatives, lr {args.lr:g}, {args.jobs} at once"
+    print("", about, *table_lines(["geometry", "dim", *[m.head for m in SCORES], "seconds", "seeds"], rows), sep="\n")
 
 
 def main() -> None:
@@ -133,17 +161,17 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.07, help="of the long run")
     parser.add_argument("--geometries", default="lorentz", help="of the long run")
     parser.add_argument("--seeds", type=int, default=1, help="of the long run")
+    parser.add_argument("--dims", default="10", help="of the long run, separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at once, of the long run")
+    parser.add_argument("--minutes", type=float, default=600.0, help="of the long run")
+    parser.add_argument("--out", type=Path, default=Path("runs/nouns"), help="where the long run lies")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
     mammals, nouns = args.trees / "mammal_hypernyms.tsv", args.trees / "noun_hypernyms.tsv.gz"
     if args.long:
-        print(PUBLISHED)
-        settings = Settings(nouns, 10, args.epochs, args.batch, args.lr, args.negatives)
-        for geometry in args.geometries.split(","):
-            for seed in range(args.seeds):
-                long_run(replace(settings, geometry=geometry, seed=seed), args.device)
-        return
+        args.nouns = nouns
+        return long_runs(args)
     if args.only != "nouns":
         settings = Settings(mammals, dim=5, epochs=args.mammal_epochs, batch=256, lr=0.12)
         versus("mammals", settings, args.mammal_epochs)
