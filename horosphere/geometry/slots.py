@@ -41,6 +41,7 @@ class Slots(ABC):
     times: int  # slots that hold a time: 1 on the hyperboloid, 0 in flat space and on the sphere
     temperature: float | None  # τ/√n with which attention begins to learn its own; None: its scores need none
     keeps_space = True  # whether `heads` leaves the space part as it was, but for rounding
+    kernel_c: float  # what kernels are told: c of the hyperboloid, 0 in flat space, -1 on the sphere
 
     def by(self, score: str) -> "Slots":
         """Slots whose heads are compared by "dot" products, by "distance", or as is this geometry's "own" way.
@@ -152,6 +153,7 @@ class FlatSlots(Slots):
 
     times = 0
     temperature: float | None = None
+    kernel_c = 0.0
 
     def by(self, score: str) -> Slots:
         return DistanceSlots() if score == "distance" else self
@@ -217,6 +219,7 @@ class SphereSlots(FlatSlots):
 
     temperature = 2.0  # scores of √n times a cosine
     keeps_space = False
+    kernel_c = -1.0
 
     def by(self, score: str) -> Slots:
         return self  # points of one length: |q - k|² = 2n - 2 q·k
@@ -253,6 +256,11 @@ class LorentzSlots(Slots):
 
     def __init__(self, manifold: "Lorentz"):
         self.manifold = manifold
+
+    @property
+    def kernel_c(self) -> float:  # type: ignore[override]
+        c: Any = self.manifold.c
+        return c
 
     def by(self, score: str) -> Slots:
         return SpaceSlots(self.manifold) if score == "dot" else self

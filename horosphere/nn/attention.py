@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from horosphere.geometry import Manifold, Slots
 from horosphere.nn.rotary import Angles, rotate
-from horosphere.nn.slots import SlotLinear, SlotNorm, fused, kernels, side_by_side
+from horosphere.nn.slots import ALL, CURVED, SlotLinear, SlotNorm, fused, kernels, side_by_side
 
 Mask = Tensor | BlockMask | Literal["full"] | None
 CAUSAL: Final = None  # a token sees itself and those before it
@@ -52,10 +52,16 @@ def slot_heads(
     start: int = 0,
     scale: Tensor | None = None,
     query: bool = False,
+    norm: SlotNorm | None = None,
 ) -> Tensor:
-    """`Slots.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)"""
-    if fused(u, manifold):
-        return kernels.heads(u, angles, scale, query, start, manifold.c)  # type: ignore[arg-type]
+    """`Slots.heads` with the slots from `start` on turned by the angles.   (B, T, H, n) -> (B, T, H, n)
+
+    norm: comes first, if there is one.
+    """
+    if fused(u, manifold, CURVED) and _here(u, norm):
+        rest = () if norm is None else (norm.weight, norm.eps)
+        return kernels.heads(u, angles, scale, query, start, manifold.slots.kernel_c, *rest)
+    u = u if norm is None else norm(u)
     if angles is not None:
         u = torch.cat((u[..., :start], rotate(u[..., start:], angles)), -1) if start else rotate(u, angles)
     return manifold.slots.heads(u, scale, query)
@@ -63,7 +69,13 @@ def slot_heads(
 
 def slot_centre(z: Tensor, manifold: Manifold) -> Tensor:
     """`Slots.centre`.   (B, T, H, n) -> (B, T, H, n)"""
-    return kernels.centre(z, manifold.c) if fused(z, manifold) else manifold.slots.centre(z)  # type: ignore[arg-type]
+    slots = manifold.slots
+    return kernels.centre(z, slots.kernel_c) if fused(z, manifold, CURVED) else slots.centre(z)
+
+
+def _here(x: Tensor, norm: SlotNorm | None) -> bool:
+    """Whether a norm's weight lies beside x: offloading brings it when the norm is called."""
+    return norm is None or norm.weight.device == x.device
 
 
 class Temperature(nn.Module):
@@ -169,25 +181,36 @@ class Attention(CausalHeads):
 
     def _points(self, x: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, T, H, head_dim)."""
-        layers, scale = (self.q_proj, self.k_proj, self.v_proj), self.temperature()
-        if fused(x, self.manifold) and self.q_norm is None and self._by_own:
-            c: Any = self.manifold.c
-            return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, c)
+        layers, scale, of_q, of_k = (
+            (self.q_proj, self.k_proj, self.v_proj),
+            self.temperature(),
+            self.q_norm,
+            self.k_norm,
+        )
+        if self._by_own and fused(x, self.manifold, CURVED if of_q is None else ALL) and _here(x, of_q):
+            norms = ((of_q.weight, of_k.weight), of_q.eps) if of_q is not None and of_k is not None else ()
+            c = self.manifold.slots.kernel_c
+            return kernels.queries_keys_values(side_by_side(x, layers), angles, scale, self.heads, c, *norms)
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)) for layer in layers)
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q = self._turned(q, angles, scale, query=True)
-        return q, self._turned(k, angles), slot_heads(v, self.manifold)
+        q = self._turned(q, angles, of_q, scale, query=True)
+        return q, self._turned(k, angles, of_k), slot_heads(v, self.manifold)
 
     @property
     def _by_own(self) -> bool:
         return type(self.slots) is type(self.manifold.slots)
 
-    def _turned(self, u: Tensor, angles: Angles | None, scale: Tensor | None = None, query: bool = False) -> Tensor:
+    def _turned(
+        self,
+        u: Tensor,
+        angles: Angles | None,
+        norm: SlotNorm | None,
+        scale: Tensor | None = None,
+        query: bool = False,
+    ) -> Tensor:
         """`slot_heads`, compared as the score says."""
         if self._by_own:
-            return slot_heads(u, self.manifold, angles, scale=scale, query=query)
-        return self.slots.heads(rotate(u, angles), scale, query)
+            return slot_heads(u, self.manifold, angles, scale=scale, query=query, norm=norm)
+        return self.slots.heads(rotate(u if norm is None else norm(u), angles), scale, query)
 
 
 def document_mask(positions: Tensor) -> Mask:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Manifold
 from horosphere.geometry.manifold import learned_curvature
 from horosphere.nn.axes import require_width
-from horosphere.nn.slots import fused, kernels, room
+from horosphere.nn.slots import CURVED, fused, kernels, room
 
 
 class Router(nn.Module):
@@ -254,9 +254,9 @@ class Experts(nn.Module):
 
     def _swiglu(self, joint: Tensor, factor: Tensor | None) -> Tensor:
         """silu(gate)·up at the expert's own curvature: the factor √(c/c_e) on the input, the time √(1/c_e + |h|²)."""
-        if fused(joint, self.manifold):
+        if fused(joint, self.manifold, CURVED):
             by_row = None if factor is None else factor.reshape(-1)
-            return kernels.gate(joint, by_row, self.manifold.c)  # type: ignore[arg-type]
+            return kernels.gate(joint, by_row, self.manifold.slots.kernel_c)
         gate, up = joint.chunk(2, -1)
         if factor is None:
             return self.manifold.slots.reading(F.silu(gate) * up)
@@ -303,7 +303,7 @@ class MixtureOfExperts(nn.Module):
         y, order, place, factor = self.experts(flat, chosen)
         shared, shared_factor = (None, None) if self.shared_experts is None else self.shared_experts(flat)
         if fused(y, self.manifold):
-            c: Any = self.manifold.c
+            c = self.manifold.slots.kernel_c
             mixed = kernels.mixture(y, place, weights, factor, shared, shared_factor, self.scale, c)
             return mixed.to(x.dtype).view_as(x), balance
         y = _Permute.apply(y, place, order, 1).view(*chosen.shape, -1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from horosphere.geometry import Euclidean, Manifold
 from horosphere.nn.first_call import settle
 from horosphere.nn.linear import Linear
-from horosphere.nn.slots import SlotLinear, fused, kernels, side_by_side
+from horosphere.nn.slots import CURVED, SlotLinear, fused, kernels, side_by_side
 
 
 class SwiGLU(nn.Module):
@@ -35,9 +35,9 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layers = (self.gate_proj, self.up_proj)
-        if fused(x, self.manifold):
+        if fused(x, self.manifold, CURVED):
             joint = side_by_side(x, layers)
-            return self.down_proj(kernels.gate(joint, None, self.manifold.c))  # type: ignore[arg-type]
+            return self.down_proj(kernels.gate(joint, None, self.manifold.slots.kernel_c))
         gate, up = (layer(x) for layer in layers)
         return self.down_proj(self.manifold.slots.reading(F.silu(gate) * up))
 

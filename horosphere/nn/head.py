@@ -83,5 +83,5 @@ class TokenHead(SlotLinear):
     def _logits(self, x: Tensor) -> Tensor:
         if self.form == "hyperplane":  # space parts of L^(n-1) inside L^n: on both sides the slot of the time is empty
             slots = self.manifold.slots
-            return hyperplane_logits(slots.space(x), slots.space(self.weight), None, self.manifold)
+            return hyperplane_logits(slots.space(x), slots.space(self.rows), None, self.manifold)
         return super().forward(x)

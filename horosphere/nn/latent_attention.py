@@ -136,14 +136,13 @@ class LatentAttention(CausalHeads):
         """(B, H, T, nope + rope)"""
         q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))) if hasattr(self, "q_a_proj") else self.q_proj(x)
         q, scale = q.unflatten(-1, (self.heads, -1)), self.temperature()
-        q = q if self.q_norm is None else self.q_norm(q)
-        return slot_heads(q, self.manifold, angles, start=self.nope, scale=scale, query=True).transpose(1, 2)
+        return slot_heads(q, self.manifold, angles, self.nope, scale, query=True, norm=self.q_norm).transpose(1, 2)
 
     def _keys_values(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, latent), (B, S, 1, rope) -> (B, H, S, nope + rope), (B, H, S, value)"""
         kv = self.kv_b_proj(latent).unflatten(-1, (self.heads, -1))
         if fused(kv, self.manifold):
-            k, v = kernels.keys_values(kv, key.squeeze(2), self.nope, self.manifold.c)  # type: ignore[arg-type]
+            k, v = kernels.keys_values(kv, key.squeeze(2), self.nope, self.manifold.slots.kernel_c)
             return k.transpose(1, 2), v.transpose(1, 2)
         k, v = kv.split((self.nope, self.value), -1)
         k = torch.cat((k, key.expand(-1, -1, self.heads, -1)), -1)
@@ -166,7 +165,7 @@ class LatentAttention(CausalHeads):
         """
         assert mask is None or isinstance(mask, Tensor), "a decoding step takes a dense mask"
         time = self.manifold.slots.times
-        weights = self.kv_b_proj.weight.to(q.dtype).unflatten(0, (self.heads, -1))
+        weights = self.kv_b_proj.rows.to(q.dtype).unflatten(0, (self.heads, -1))
         to_key, to_value = weights.split((self.nope, self.value), 1)
         # 1 in the slot of each head; no slots in flat space
         own = torch.eye(self.heads, device=q.device, dtype=q.dtype)[:, : self.heads * time]

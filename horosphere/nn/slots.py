@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from horosphere.geometry import Lorentz, Manifold
+from horosphere.geometry import Euclidean, Lorentz, Manifold, Sphere
 from horosphere.nn.axes import require_width
 
 if torch.cuda.is_available() and find_spec("triton"):  # torch brings it along on Linux
@@ -23,6 +23,7 @@ else:
     kernels = None  # type: ignore[assignment]
 
 
+FLAT = Euclidean()
 Residual = Literal["centroid", "additive", "interpolate"]
 STEP = 0.05  # share of the way to a layer's output that an interpolating stream goes at first (nGPT: Loshchilov+ 2024)
 
@@ -35,10 +36,15 @@ def room(dim: int) -> float:
     return 4 * math.sqrt(dim)
 
 
-def fused(x: Tensor, manifold: Manifold) -> bool:
-    """Whether `nn.kernels` serves: on CUDA, on the hyperboloid, at a fixed curvature, in less than fp64.
+CURVED = (Lorentz, Sphere)
+ALL = (*CURVED, Euclidean)
 
-    Not in compiled decoding: there the compiler joins many small operations across the borders of our kernels.
+
+def fused(x: Tensor, manifold: Manifold, kinds: tuple[type[Manifold], ...] = (Lorentz,)) -> bool:
+    """Whether `nn.kernels` serves: on CUDA, for the kinds of manifold that a kernel knows, in less than fp64.
+
+    Not where the curvature is learned, and not in compiled decoding: there the compiler joins many small operations
+    across the borders of our kernels.
     """
     if torch.compiler.is_compiling() and not torch.is_grad_enabled():
         return False
@@ -46,8 +52,8 @@ def fused(x: Tensor, manifold: Manifold) -> bool:
         kernels is not None
         and x.is_cuda
         and x.dtype != torch.float64
-        and isinstance(manifold, Lorentz)
-        and not manifold.learn
+        and isinstance(manifold, kinds)
+        and not getattr(manifold, "learn", False)
     )
 
 
@@ -57,7 +63,8 @@ class SlotLinear(nn.Linear):
     points: how many lie side by side in the input, such as the heads of attention.
     Columns of times start at zero. Time is nearly the same for every token, and a random column would align them all.
     lengths: whether each row has a learned length, from 1, beside its direction. For rows that are kept at length 1 by
-    `unit_rows` after each step of an optimizer.
+    `unit_rows` after each step of an optimizer. In training they go into the matrix: a pass over it and its gradient
+    costs less than one over the output and its gradient.
 
     >>> from horosphere.geometry import Euclidean, Lorentz
     >>> SlotLinear(4, 2, Lorentz()).weight[:, 0].tolist()  # the column of the time
@@ -80,8 +87,25 @@ class SlotLinear(nn.Linear):
 
     def forward(self, u: Tensor) -> Tensor:
         require_width(u, self.in_features, self)
+        if self.lengths is not None and torch.is_grad_enabled():
+            return F.linear(u, self.rows)
         out = super().forward(u)
         return out if self.lengths is None else out * self.lengths.to(out.dtype)
+
+    @property
+    def rows(self) -> Tensor:
+        """The matrix, its rows as long as they are.
+
+        >>> from horosphere.geometry import Euclidean
+        >>> layer = SlotLinear(2, 2, Euclidean(), lengths=True)
+        >>> with torch.no_grad():
+        ...     layer.weight[:] = torch.eye(2)
+        ...     layer.lengths[1] = 3
+        >>> layer.rows.detach()
+        tensor([[1., 0.],
+                [0., 3.]])
+        """
+        return self.weight if self.lengths is None else self.weight * self.lengths.unsqueeze(-1).to(self.weight.dtype)
 
     @torch.no_grad()
     def still_time(self) -> None:
@@ -98,7 +122,7 @@ class SlotLinear(nn.Linear):
 
 
 def plain(layer: nn.Module, x: Tensor) -> bool:
-    """Whether the matrix of a layer is here and is all that it computes; if not, the layer must be called.
+    """Whether the matrix of a layer (`rows`) is here and is all that it computes; if not, the layer must be called.
 
     Adapters replace or wrap a layer, quantisers its matrix, and offloading brings the matrix when the layer is called.
 
@@ -107,7 +131,7 @@ def plain(layer: nn.Module, x: Tensor) -> bool:
     >>> plain(layer, torch.ones(4)), plain(nn.Sequential(layer), torch.ones(4))
     (True, False)
     """
-    if type(layer) is not SlotLinear or layer.lengths is not None:
+    if type(layer) is not SlotLinear:
         return False
     return type(layer.weight) in (nn.Parameter, Tensor) and layer.weight.device == x.device
 
@@ -122,6 +146,8 @@ def unit_rows(weight: Tensor) -> None:
     tensor([[0.6000, 0.8000],
             [0.0000, 1.0000]])
     """
+    if type(weight) in (nn.Parameter, Tensor) and fused(weight, FLAT, ALL) and weight.is_contiguous():
+        return kernels.unit_rows(weight)
     weight /= torch.linalg.vector_norm(weight, dim=-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
 
 
@@ -133,7 +159,7 @@ def side_by_side(x: Tensor, layers: Sequence[SlotLinear]) -> Tensor:
     """
     require_width(x, layers[0].in_features, layers[0])
     if torch.is_grad_enabled() and all(plain(layer, x) for layer in layers):
-        return F.linear(x, torch.cat([layer.weight for layer in layers]))
+        return F.linear(x, torch.cat([layer.rows for layer in layers]))
     return torch.cat([layer(x) for layer in layers], -1)
 
 
@@ -163,7 +189,7 @@ class SlotNorm(nn.RMSNorm):
     def forward(self, u: Tensor, fork: bool = False) -> Any:
         require_width(u, self.normalized_shape[0], self)
         if fused(u, self.manifold):
-            both = kernels.norm(u, self.weight, self.manifold.c, self.eps)  # type: ignore[arg-type]
+            both = kernels.norm(u, self.weight, self.manifold.slots.kernel_c, self.eps)
             return both if fork else both[0]
         return (self._norm(u), u) if fork else self._norm(u)
 
@@ -220,8 +246,7 @@ class SlotResidual(nn.Module):
         if self.form == "interpolate":
             return self.manifold.slots.towards(x, y, self.weight)
         if fused(x, self.manifold):
-            c: Any = self.manifold.c
-            return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, c)
+            return kernels.residual(x, y.to(x.dtype), self.weight, self.scale, self.manifold.slots.kernel_c)
         return (self.scale * self.manifold.slots.join([(x, 1.0), (y, self.weight)])).to(x.dtype)
 
 
@@ -230,9 +255,11 @@ def residual_norm(x: Tensor, y: Tensor, residual: SlotResidual, norm: SlotNorm) 
 
     Not where the weights are elsewhere: offloading brings them to a layer that is called.
     """
-    here = residual.weight is not None and residual.weight.device == norm.weight.device == x.device
-    if residual.weight is not None and residual.form == "centroid" and here and fused(x, residual.manifold):
-        c: Any = residual.manifold.c
-        return kernels.residual_norm(x, y.to(x.dtype), residual.weight, norm.weight, residual.scale, c, norm.eps)
+    w, c = residual.weight, residual.manifold.slots.kernel_c
+    if w is not None and w.device == norm.weight.device == x.device:
+        if residual.form == "centroid" and fused(x, residual.manifold):
+            return kernels.residual_norm(x, y.to(x.dtype), w, norm.weight, residual.scale, c, norm.eps)
+        if residual.form == "interpolate" and fused(x, residual.manifold, ALL):
+            return kernels.towards_norm(x, y.to(x.dtype), w, norm.weight, c, norm.eps)
     both: tuple[Tensor, Tensor] = norm(residual(x, y), fork=True)
     return both

@@ -11,14 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from horosphere.geometry import Lorentz
+from horosphere.geometry import Euclidean, Lorentz, Sphere
 from horosphere.nn import centred, clustering, kernels
 from horosphere.nn.clustering import ClusterSizes
 from horosphere.nn.rotary import Angles, rotary_angles, rotate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+kernels.stream.PROGRAMS = 3  # rows are shared out among few: the interpreter takes one after the other
 C = 0.7
 L = Lorentz(C)
+FLAT, SPHERE = Euclidean(), Sphere()
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -106,6 +108,12 @@ def gate(dtype: torch.dtype, atol: float) -> None:
     agree(lambda j, f: kernels.gate(j, f, C), slow, [joint, factor], atol)
     agree(lambda j: kernels.gate(j, None, C), lambda j: slow(j, torch.ones(6, device=DEVICE)), [joint], atol)
 
+    def on_sphere(joint: Tensor) -> Tensor:
+        g, u = joint.float().chunk(2, -1)
+        return SPHERE.slots.reading(F.silu(g) * u).to(joint.dtype)
+
+    agree(lambda j: kernels.gate(j, None, SPHERE.slots.kernel_c), on_sphere, [joint], atol)
+
 
 def heads(dtype: torch.dtype, atol: float) -> None:
     positions = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 0, 1, 7]], device=DEVICE)
@@ -126,6 +134,33 @@ def heads(dtype: torch.dtype, atol: float) -> None:
             atol,
         )
     agree(lambda u: kernels.heads(u, None, None, False, 0, C), lambda u: L.slots.heads(u), [wide], atol)
+
+
+def normed_heads(dtype: torch.dtype, atol: float) -> None:
+    """With a norm first, on the hyperboloid and on the sphere, there without one too."""
+    weight = (1 + 0.3 * random(16, seed=4)).detach().requires_grad_()
+    scale = torch.tensor([0.3], device=DEVICE, requires_grad=True)
+    angles = rotary_angles(torch.arange(5, device=DEVICE)[None], 6, 100.0)
+    u = random(2, 5, 3, 16, dtype=dtype)
+
+    def slow(slots, u: Tensor, s: Tensor, w: Tensor | None, eps: float = 1e-6) -> Tensor:
+        y = u.float() if w is None else slots.normed(u.float(), w, eps)
+        y = torch.cat((y[..., :10], rotate(y[..., 10:], angles)), -1)
+        return slots.heads(y.to(dtype), s, query=True)
+
+    for slots, eps in ((L.slots, 1e-3), (SPHERE.slots, 1e-6)):
+        agree(
+            lambda u, s, w, slots=slots, eps=eps: kernels.heads(u, angles, s, True, 10, slots.kernel_c, w, eps),
+            lambda u, s, w, slots=slots, eps=eps: slow(slots, u, s, w, eps),
+            [u, scale, weight],
+            atol,
+        )
+    agree(
+        lambda u, s: kernels.heads(u, angles, s, True, 10, SPHERE.slots.kernel_c),
+        lambda u, s: slow(SPHERE.slots, u, s, None),
+        [u, scale],
+        atol,
+    )
 
 
 def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
@@ -150,6 +185,54 @@ def queries_keys_values(dtype: torch.dtype, atol: float) -> None:
         )
 
 
+def normed_queries_keys_values(dtype: torch.dtype, atol: float) -> None:
+    """On the hyperboloid, the sphere and in flat space, whose scores have no scale."""
+    u, scale = random(2, 5, 3 * 3 * 16, dtype=dtype), torch.tensor([0.3], device=DEVICE, requires_grad=True)
+    weights = [(1 + 0.3 * random(16, seed=seed)).detach().requires_grad_() for seed in (4, 5)]
+    for slots, eps, scales in ((L.slots, 1e-3, [scale]), (SPHERE.slots, 1e-6, [scale]), (FLAT.slots, 1e-3, [])):
+        angles = rotary_angles(torch.arange(5, device=DEVICE)[None], 16, 100.0, still=slots.times)
+
+        def slow(
+            u: Tensor, of_q: Tensor, of_k: Tensor, s: Tensor | None = None, slots=slots, angles=angles, eps=eps
+        ) -> tuple[Tensor, ...]:
+            q, k, v = u.unflatten(-1, (3, 3, 16)).unbind(2)
+            q, k = slots.normed(q.float(), of_q, eps), slots.normed(k.float(), of_k, eps)
+            q, k = rotate(q, angles).to(dtype), rotate(k, angles).to(dtype)
+            return slots.heads(q, s, query=True), slots.heads(k), slots.heads(v)
+
+        def fast(
+            u: Tensor, of_q: Tensor, of_k: Tensor, s: Tensor | None = None, slots=slots, angles=angles, eps=eps
+        ) -> tuple[Tensor, ...]:
+            return kernels.queries_keys_values(u, angles, s, 3, slots.kernel_c, (of_q, of_k), eps)
+
+        agree(fast, slow, [u, *weights, *scales], atol)
+
+
+def towards_norm(dtype: torch.dtype, atol: float) -> None:
+    step = (0.2 + 0.1 * random(20, seed=5)).detach().requires_grad_()
+    weight = (1 + 0.3 * random(20, seed=3)).detach().requires_grad_()
+    x, y = (random(2, 4, 20, dtype=dtype, seed=s) for s in (1, 2))
+    for slots in (L.slots, SPHERE.slots, FLAT.slots):
+
+        def slow(x: Tensor, y: Tensor, step: Tensor, weight: Tensor, slots=slots) -> tuple[Tensor, Tensor]:
+            joined = slots.towards(x.float(), y.float(), step)
+            return slots.normed(joined, weight, 1e-3).to(x.dtype), slots.space(joined).to(x.dtype)
+
+        def fast(*inputs: Tensor, slots=slots) -> tuple[Tensor, Tensor]:
+            out, joined = kernels.towards_norm(*inputs, slots.kernel_c, 1e-3)
+            return out, slots.space(joined)
+
+        agree(fast, slow, [x, y, step, weight], 2 * atol)
+
+
+def unit_rows(dtype: torch.dtype, atol: float) -> None:
+    weight = random(3, 5, 20, dtype=dtype).detach()
+    weight[1, 2] = 0
+    expected = torch.where(weight == 0, 0.0, F.normalize(weight.float(), dim=-1))
+    kernels.unit_rows(weight)
+    assert_close(weight.float(), expected, atol=atol, rtol=0)
+
+
 def keys_values(dtype: torch.dtype, atol: float) -> None:
     def slow(kv: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         k, v = kv.split((10, 8), -1)
@@ -168,6 +251,7 @@ def centre(dtype: torch.dtype, atol: float) -> None:
     weights = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(DEVICE).softmax(-1)
     z = (weights @ points).to(dtype).transpose(1, 2).requires_grad_()  # (B, T, H, n), strided
     agree(lambda z: kernels.centre(z, C), L.slots.centre, [z], atol)
+    agree(lambda z: kernels.centre(z, SPHERE.slots.kernel_c), SPHERE.slots.centre, [z], atol)
 
 
 def mixture(dtype: torch.dtype, atol: float) -> None:
@@ -274,6 +358,53 @@ def centred_norm(dtype: torch.dtype, atol: float) -> None:
         agree(functools.partial(run, on_cuda), functools.partial(run, by_torch), [x, weight, bias], atol)
 
 
+UNIT = {"qk_norm": True, "unit_weights": True, "residual": "interpolate"}
+MIXTURE = {"n_routed_experts": 3, "moe_intermediate_size": 16, "attention": "latent", "qk_norm": True}
+LATENT = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
+
+
+def models(dtype: torch.dtype, atol: float) -> None:
+    """Whole language models, with and without the kernels: loss and gradients."""
+    if dtype != torch.float32:
+        return
+    from horosphere.models.helm import HelmConfig, HelmForCausalLM
+    from horosphere.nn import attention, experts, feedforward, latent_attention, slots
+
+    rooms = (attention, experts, feedforward, latent_attention, slots)
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 8}
+    tokens = torch.randint(30, (2, 5), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    served = slots.fused
+    for forms in (
+        {},
+        {"qk_norm": True},
+        UNIT,
+        {"geometry": "sphere", **UNIT},
+        {"geometry": "euclidean", **UNIT},
+        {"geometry": "sphere", **MIXTURE, **LATENT, **UNIT},
+        {**MIXTURE, **LATENT},
+    ):
+        torch.manual_seed(0)
+        model = HelmForCausalLM(HelmConfig(**sizes, intermediate_size=24, **forms)).to(DEVICE).train()
+        found = []
+        for serves in (True, False):
+            for room in rooms:
+                room.kernels = kernels
+                room.fused = lambda x, m, kinds=(Lorentz,), serves=serves: serves and isinstance(m, kinds)
+            model.zero_grad()
+            loss = model(tokens, labels=tokens).loss
+            loss.backward()
+            found.append((loss.detach(), {name: p.grad for name, p in model.named_parameters()}))
+        for room in rooms:
+            room.fused = served
+        (a, da), (b, db) = found
+        assert_close(a, b, atol=atol, rtol=0)
+        for name, grad in db.items():
+            if grad is not None:
+                assert_close(
+                    da[name], grad, atol=10 * atol * float(grad.abs().max()) + 1e-7, rtol=0, msg=f"{forms} {name}"
+                )
+
+
 def twice(dtype: torch.dtype, atol: float) -> None:
     """A second derivative is refused: the backward kernels have none, and silence would be a wrong answer."""
     joint = random(6, 40, dtype=dtype)
@@ -293,7 +424,12 @@ CHECKS = {
         residual_norm,
         gate,
         heads,
+        normed_heads,
         queries_keys_values,
+        normed_queries_keys_values,
+        towards_norm,
+        unit_rows,
+        models,
         keys_values,
         centre,
         mixture,

@@ -23,7 +23,7 @@ def launch(kernel: Any) -> Any:
     return kernel if getattr(_direct, "on", False) else wrap_triton(kernel)
 
 
-def _on_device_of(x: Tensor) -> AbstractContextManager[None]:
+def on_device_of(x: Tensor) -> AbstractContextManager[None]:
     """Triton launches on the current device, wherever its arguments are."""
     return torch.cuda.device_of(x) if x.is_cuda and x.get_device() != torch.cuda.current_device() else STAY
 
@@ -43,7 +43,7 @@ def operator(name: str) -> Callable[[F], F]:
                 return registered(*args)
             _direct.on = True
             try:
-                with _on_device_of(args[0]):
+                with on_device_of(args[0]):
                     return function(*args)
             finally:
                 _direct.on = False

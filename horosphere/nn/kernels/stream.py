@@ -1,4 +1,4 @@
-"""The stream: norm, residual, and both in one pass."""
+"""The stream: norm, residual, and both in one pass; and rows of matrices, brought to length 1."""
 
 from typing import Any
 
@@ -7,11 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from horosphere.geometry.slots import FLOOR
 from horosphere.nn.kernels.launch import (
     PROGRAMS,
     apply,
     block_of,
     launch,
+    on_device_of,
     operator,
     pointers_to,
     rows_of,
@@ -344,3 +346,166 @@ def residual_norm(
     """The norm of the residual, and the residual itself."""
     out, joined = apply(_ResidualNorm, _residual_norm_forward_op, rows_of(x), rows_of(y), w, weight, scale, c, eps)
     return out.view(x.shape), joined.view(x.shape)
+
+
+# -- a share of the way, and the norm: z = x + step∘(y/rms(y) - x) -----------------------------------------------------
+
+
+@triton.jit
+def _towards(x, y, step, n, FLOOR: tl.constexpr, C: tl.constexpr):
+    """z, |z|², and the factor of y."""
+    times: tl.constexpr = 1 if C > 0 else 0
+    to_y = tl.rsqrt(tl.sum(y * y, 0) / (n - times) + FLOOR)
+    z = x + step * (to_y * y - x)
+    return z, tl.sum(z * z, 0), to_y
+
+
+@triton.jit
+def _towards_norm_forward(
+    x_ptr, y_ptr, step_ptr, weight_ptr, joined_ptr, out_ptr, n,
+    FLOOR: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A program a row of x and y. step, weight: γ of the norm (n). joined: z, on the sphere a point; out: its norm."""
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    live = i < n
+    if C > 0:
+        live = live & (i > 0)
+    x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    step = tl.load(step_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+    z, z2, _ = _towards(x, y, step, n, FLOOR, C)
+    if C < 0:
+        z = z * tl.rsqrt(z2 / n + FLOOR)
+        out = weight * z
+        out = out * tl.rsqrt(tl.sum(out * out, 0) / n + EPS)
+    elif C > 0:
+        out = weight * z * tl.rsqrt(z2 / (n - 1) + EPS)
+        out = tl.where(i == 0, tl.sqrt((1.0 / C + tl.sum(out * out, 0)) / n), out)
+    else:
+        out = weight * z * tl.rsqrt(z2 / n + EPS)
+    tl.store(joined_ptr + row * n + i, z, mask=i < n)
+    tl.store(out_ptr + row * n + i, out, mask=i < n)
+
+
+@triton.jit
+def _towards_norm_backward(
+    x_ptr, y_ptr, step_ptr, weight_ptr, grad_ptr, fork_ptr, dx_ptr, dy_ptr, dstep_ptr, dweight_ptr, rows, n,
+    FLOOR: tl.constexpr, C: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of `_towards_norm_forward`, from grad of its norm and fork of its residual.
+
+    A program takes a share of the rows; dstep and dweight have one row for each program.
+    """
+    times: tl.constexpr = 1 if C > 0 else 0
+    i = tl.arange(0, BLOCK)
+    live = i < n
+    if C > 0:
+        live = live & (i > 0)
+    step = tl.where(live, tl.load(step_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    weight = tl.where(live, tl.load(weight_ptr + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+    dstep = tl.zeros((BLOCK,), tl.float32)
+    dweight = tl.zeros((BLOCK,), tl.float32)
+    for index in range(tl.program_id(0), rows, tl.num_programs(0)):
+        row = index + tl.zeros((), tl.int64)
+        x = tl.where(live, tl.load(x_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        y = tl.where(live, tl.load(y_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        grad = tl.where(live, tl.load(grad_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        fork = tl.where(live, tl.load(fork_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32), 0.0)
+        z, z2, to_y = _towards(x, y, step, n, FLOOR, C)
+        if C < 0:
+            to_z = tl.rsqrt(z2 / n + FLOOR)
+            joined = to_z * z
+            w = weight * joined
+            scale = tl.rsqrt(tl.sum(w * w, 0) / n + EPS)
+            dw = scale * (grad - w * (scale * scale * tl.sum(grad * w, 0) / n))
+            dweight += joined * dw
+            djoined = weight * dw + fork
+            dz = to_z * (djoined - joined * (tl.sum(djoined * joined, 0) / n))
+        else:
+            w = weight * z
+            scale = tl.rsqrt(z2 / (n - times) + EPS)
+            dw = grad
+            if C > 0:  # the time pulls along w
+                dtime = tl.load(grad_ptr + row * n).to(tl.float32)
+                dw += dtime * scale / (n * tl.sqrt((1.0 / C + scale * scale * tl.sum(w * w, 0)) / n)) * w
+            dweight += scale * z * dw
+            dz = scale * (weight * dw - z * (scale * scale * tl.sum(dw * w, 0) / (n - times))) + fork
+        dstep += dz * (to_y * y - x)
+        dy = step * dz
+        dy = to_y * (dy - y * (to_y * to_y * tl.sum(dy * y, 0) / (n - times)))
+        tl.store(dx_ptr + row * n + i, dz - step * dz, mask=i < n)
+        tl.store(dy_ptr + row * n + i, dy, mask=i < n)
+    tl.store(dstep_ptr + tl.program_id(0) * n + i, dstep, mask=i < n)
+    tl.store(dweight_ptr + tl.program_id(0) * n + i, dweight, mask=i < n)
+
+
+@operator("towards_norm_forward")
+def _towards_norm_forward_op(
+    x: Tensor, y: Tensor, step: Tensor, weight: Tensor, c: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    rows, n = x.shape
+    out, joined = (torch.empty((rows, n), dtype=x.dtype, device=x.device) for _ in range(2))
+    block = block_of(n)
+    args = (x, y, step, weight, joined, out, n, FLOOR, c, eps, block)
+    launch(_towards_norm_forward)[(rows,)](*args, num_warps=warps_of(block))
+    return out, joined
+
+
+@operator("towards_norm_backward")
+def _towards_norm_backward_op(
+    x: Tensor, y: Tensor, step: Tensor, weight: Tensor, grad: Tensor, fork: Tensor, c: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows, n = x.shape
+    dx, dy = torch.empty_like(x), torch.empty_like(y)
+    dstep, dweight = (torch.empty((PROGRAMS, n), dtype=torch.float32, device=x.device) for _ in range(2))
+    block = block_of(n)
+    args = (x, y, step, weight, grad, fork, dx, dy, dstep, dweight, rows, n, FLOOR, c, eps, block)
+    launch(_towards_norm_backward)[(PROGRAMS,)](*args, num_warps=1 if block <= 512 else 4)
+    return dx, dy, dstep, dweight
+
+
+class _TowardsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, step: Tensor, weight: Tensor, c: float, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, y, step, weight)
+        ctx.c, ctx.eps = c, eps
+        return _towards_norm_forward_op(x, y, step, weight, c, eps)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, grad: Tensor, fork: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, step, weight = ctx.saved_tensors
+        dx, dy, dstep, dweight = _towards_norm_backward_op(
+            x, y, step, weight, rows_of(grad), rows_of(fork), ctx.c, ctx.eps
+        )
+        return dx, dy, dstep.sum(0).to(step.dtype), dweight.sum(0).to(weight.dtype), None, None
+
+
+def towards_norm(x: Tensor, y: Tensor, step: Tensor, weight: Tensor, c: float, eps: float) -> tuple[Tensor, Tensor]:
+    """The norm of x moved by a share of the way to the direction of y, and that itself (`Slots.towards`)."""
+    out, joined = apply(_TowardsNorm, _towards_norm_forward_op, rows_of(x), rows_of(y), step, weight, c, eps)
+    return out.view(x.shape), joined.view(x.shape)
+
+
+# -- rows of matrices --------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _unit_rows(weight_ptr, n, BLOCK: tl.constexpr):
+    """A program a row, in place."""
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    w = tl.load(weight_ptr + row * n + i, mask=i < n, other=0.0).to(tl.float32)
+    size = tl.sqrt(tl.sum(w * w, 0))
+    tl.store(weight_ptr + row * n + i, w / tl.where(size > 0.0, size, 1.0), mask=i < n)
+
+
+def unit_rows(weight: Tensor) -> None:
+    """Bring the rows of a matrix, or of several, to length 1.   (..., n)"""
+    n = weight.shape[-1]
+    with on_device_of(weight):
+        _unit_rows[(weight.numel() // n,)](weight, n, block_of(n), num_warps=warps_of(block_of(n)))
