@@ -134,6 +134,25 @@ def test_curvatures_start_geometrically_spaced_around_the_streams():
     assert_close(learned.c, torch.cat([learned_curvature(torch.tensor([2.0]), torch.tensor([r])) for r in (0.5, -0.5)]))
 
 
+def test_an_experts_curvature_is_a_gain_of_its_gate():
+    """What comes out is that of experts on the stream's own manifold, whose gates are √(c/c_e) times as large.
+
+    Everything but silu keeps scales: x enters as s·x, and y comes back as y/s. So no expert of another curvature can
+    say what one of the stream's curvature cannot.
+    """
+    m = MANIFOLDS["lorentz"]
+    curved, plain = (Experts(3, 8, 6, m, spread).double() for spread in ((0.1, 10.0), None))
+    with torch.no_grad():
+        for weight in curved.parameters():
+            weight.normal_()
+        gates, ups = (curved.gate_up_proj * 1.0).chunk(2, 1)
+        plain.gate_up_proj[:] = torch.cat(((m.c / curved.c).sqrt().view(-1, 1, 1) * gates, ups), 1)
+        plain.down_proj[:] = curved.down_proj
+    x = m.slots.reading(rows(20))
+    (y, factors), (expected, _) = curved(x), plain(x)
+    assert_close(y / factors.view(-1, 1, 1), expected, atol=1e-12, rtol=1e-12)
+
+
 @geometries
 @pytest.mark.parametrize("spread", [None, (0.2, 3.0)])
 def test_routed_experts_are_those_that_everyone_would_hear(spread, geometry):
