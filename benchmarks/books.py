@@ -2,10 +2,12 @@
 
     python benchmarks/books.py --plan                                  # the trainings, and an estimate of GPU minutes
     python benchmarks/books.py --data ../shared/data --device cuda --jobs 10 --minutes 8.5
+    python benchmarks/books.py --results docs/results/books.json --picture books.png   # of what is there, no training
     python benchmarks/books.py --smoke                                 # anywhere: tiny, stopped once, gone on with
 
 Every entrant has its own rate: the best of some on one half of the validation books, with seed 0; where the best is the
 last of them, the next one is tried too. Then it trains with other seeds, and is judged on the other half and on BLiMP.
+With CUDA's MPS (`nvidia-cuda-mps-control -d`) ten trainings at once are a fourth faster.
 It is `compare --tune` but for what a GPU asks that is lent for minutes: parts by importance, and one small file.
 All that ended stands in one JSON (--results), from which the same command goes on, on another machine as well. Folders
 of runs are removed when their numbers are there. Parts come in the order of `PARTS`, or as named: 43m forms 10m 134m.
@@ -24,6 +26,7 @@ from typing import Any
 import torch
 from side_by_side import work  # the script beside this one
 
+from horosphere.catalogue import comparisons
 from horosphere.cli import main as horosphere
 from horosphere.errors import Diverged
 from horosphere.evaluate.choice import evaluate_task
@@ -31,6 +34,7 @@ from horosphere.evaluate.metric import Metric, finite
 from horosphere.evaluate.text import validate
 from horosphere.files import write_whole
 from horosphere.models.writing import autocast
+from horosphere.plots.sweep import draw_sweep
 from horosphere.progress import progress
 from horosphere.runs import Run
 from horosphere.study.compare import stuck
@@ -44,6 +48,7 @@ COMMON = ("steps=1200", "eval_every=none", "sample_every=none", "save_every=1200
 TINY = ("steps=60", "batch=8", "length=32", "vocab=300", "num_hidden_layers=2")
 WIDER = 3  # rates at most beyond the first ones
 UNIT = ("qk_norm=true", "unit_weights=true", "residual=interpolate")
+LATENT = ("q_lora_rank=192", "kv_lora_rank=128", "qk_nope_head_dim=32", "qk_rope_head_dim=32", "v_head_dim=64")
 # HELM-D taken apart, at 43 M: the model of the table that it changes, and how
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     # normalisation, with curvature and without
@@ -53,7 +58,6 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "DeepSeek-V3, qk_norm": ("DeepSeek-V3", UNIT[:1]),
     "Qwen3, depth-scaled": ("Qwen3", ("depth_scaled_init=true",)),
     # distances, and the centroid of values and of the stream
-    "Qwen3, distances": ("Qwen3", ("score=distance",)),
     "Llama, distances": ("Llama", ("score=distance",)),
     "HELM-D, dot products": ("HELM-D", ("score=dot",)),
     "HELM-D, mean values": ("HELM-D", ("average=mean",)),
@@ -65,9 +69,12 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "HELM-D, c = 0.1": ("HELM-D", ("curvature=0.1",)),
     "HELM-D, c = 4": ("HELM-D", ("curvature=4",)),
     "Sphere, centroids": ("HELM-D", ("geometry=sphere",)),
-    "Sphere, qk_norm": ("HELM-D", ("geometry=sphere", *UNIT[:1])),
-    # what mended the mixture
+    # the mixture: its norm, its attention and its experts, each alone, in as many parameters
     "HELM-MiCE, no qk_norm": ("HELM-MiCE", ("qk_norm=false",)),
+    "HELM-MiCE, unit rows": ("HELM-MiCE", UNIT[1:]),
+    "DeepSeek-V3, unit rows": ("DeepSeek-V3", UNIT),
+    "HELM-MiCE, full attention": ("HELM-MiCE", ("attention=full", "moe_intermediate_size=448")),
+    "HELM-D, latent attention": ("HELM-D", ("attention=latent", *LATENT, *UNIT[:1], "intermediate_size=2432")),
 }
 
 
@@ -76,19 +83,19 @@ class Part:
     comparison: str
     rates: tuple[float, ...]
     seeds: int  # judged, from 1 on; seed 0 chose the rate
-    ms: float  # a step alone on an H200: forward and backward (benchmarks/helm.py), and a quarter for the rest
+    million: int  # parameters
+    ms: float  # a step on an H200, ten trainings at once
     forms: bool = False  # FORMS in place of the comparison's entrants
 
 
 PARTS = {
-    "43m": Part("curvatures-small", (1e-3, 2e-3), 3, 17),
-    "forms": Part("curvatures-small", (1e-3, 2e-3), 3, 17, forms=True),
-    "10m": Part("curvatures-10m", (2e-3, 4e-3), 3, 7),
-    "134m": Part("curvatures-134m", (1e-3, 2e-3), 2, 45),
-    "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 0),
+    "43m": Part("curvatures-small", (1e-3, 2e-3), 3, 43, 16),
+    "forms": Part("curvatures-small", (1e-3, 2e-3), 3, 43, 16, forms=True),
+    "10m": Part("curvatures-10m", (2e-3, 4e-3), 3, 11, 7),
+    "134m": Part("curvatures-134m", (1e-3, 2e-3), 2, 134, 42),
+    "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 1, 0),
 }
 SMOKE = ("HELM-D", "DeepSeek-V3")  # entrants
-START = 45  # seconds in which a training begins, compiles and is judged; the processor's, so that several share them
 
 
 @dataclass(frozen=True)
@@ -241,18 +248,33 @@ def one(out: str, blimp: str, device: str, *words: str) -> None:
 
 
 def show_plan(study: Study) -> None:
-    """As if the best rates lay within the first ones."""
+    """As if one rate more than the first ones settled the best."""
     total = 0.0
     for part, names in study.entrants.items():
         about = PARTS[part]
         left = {name: [*study.missing(part, name)] for name in names}
         for trainings in left.values():
             print(*(t.key for t in trainings), sep="\n")
-        count = sum(len(ts) + about.seeds * any(t.seed == 0 for t in ts) for ts in left.values())
-        minutes = count * (1200 * about.ms / 1000 + START / study.args.jobs) / 60
+        # one rate more where none was tried yet, and the seeds
+        count = sum(len(ts) + (about.seeds + 1) * any(t.seed == 0 for t in ts) for ts in left.values())
+        minutes = count * 1200 * about.ms / 60_000
         print(f"{part}: {count} trainings with those of the seeds to come, about {minutes:.0f} minutes\n")
         total += minutes
     print(f"about {total:.0f} GPU minutes, {study.args.jobs} at once, and more where a rate lies at an edge")
+
+
+def draw(study: Study, path: Path) -> None:
+    """Bits a byte of the judged half, a line an entrant."""
+    scores: dict[str, dict[int, list[float]]] = {}
+    flat: dict[str, str] = {}
+    for part, about in sorted(PARTS.items(), key=lambda named: named[1].million):
+        if part in study.entrants and not about.forms:
+            for entrant in comparisons()[about.comparison].entrants:
+                if bits := study.judged(part, entrant.name, "judged") if study.tried(part, entrant.name) else []:
+                    scores.setdefault(entrant.name, {})[about.million] = bits
+                    flat |= {entrant.name: entrant.twin_of} if entrant.flat else {}
+    draw_sweep(scores, "million parameters", "bits a byte, each at its own rate", flat, path)
+    print(f"{path}: {', '.join(scores)}")
 
 
 def stopped(study: Study) -> Study:
@@ -283,6 +305,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/books"))
     parser.add_argument("--results", type=Path, help="the JSON (default: results.json in --out)")
     parser.add_argument("--plan", action="store_true", help="say what is to be done, and how long it may take")
+    parser.add_argument("--picture", type=Path, help="draw what is there: bits a byte against size")
     parser.add_argument("--smoke", action="store_true", help="tiny models on a text that comes with Python")
     args = parser.parse_args()
     args.parts = ["smoke"] if args.smoke else args.parts or [part for part in PARTS if part != "smoke"]
@@ -308,6 +331,8 @@ def main() -> None:
         study = Study(args)  # texts are made into tokens here, once
     if args.plan:
         return show_plan(study)
+    if args.picture:
+        return draw(study, args.picture)
     if args.smoke:
         study = stopped(study)
     work(study.wanted, args.jobs, args.minutes, study.ended)
