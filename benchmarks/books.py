@@ -3,6 +3,7 @@
     python benchmarks/books.py --plan                                  # the trainings, and an estimate of GPU minutes
     python benchmarks/books.py --data ../shared/data --device cuda --jobs 10 --minutes 8.5
     python benchmarks/books.py --results docs/results/books.json --picture books.png   # of what is there, no training
+    python benchmarks/books.py tiny tiny-forms --jobs 2                # on two cores; the text comes with Python
     python benchmarks/books.py --smoke                                 # anywhere: tiny, stopped once, gone on with
 
 Every entrant has its own rate: the best of some on one half of the validation books, with seed 0; where the best is the
@@ -10,7 +11,8 @@ last of them, the next one is tried too. Then it trains with other seeds, and is
 With CUDA's MPS (`nvidia-cuda-mps-control -d`) ten trainings at once are a fourth faster.
 It is `compare --tune` but for what a GPU asks that is lent for minutes: parts by importance, and one small file.
 All that ended stands in one JSON (--results), from which the same command goes on, on another machine as well. Folders
-of runs are removed when their numbers are there. Parts come in the order of `PARTS`, or as named: 43m forms 10m 134m.
+of runs are removed when their numbers are there. Parts come in the order of `PARTS`, or as named. Without names they
+are those that learn from books: 43m forms 10m 134m.
 """
 
 import argparse
@@ -44,18 +46,21 @@ from horosphere.tables import table_lines
 from horosphere.tasks.language import Language, load
 from horosphere.train.distributed import World
 
-COMMON = ("steps=1200", "eval_every=none", "sample_every=none", "save_every=1200", "keep=1")
+COMMON = ("eval_every=none", "sample_every=none", "save_every=100000", "keep=1")
+BOOKS = ("steps=1200",)
+DEMO = ("steps=240", "num_hidden_layers=3")  # as large as in `make demo`
 TINY = ("steps=60", "batch=8", "length=32", "vocab=300", "num_hidden_layers=2")
 WIDER = 3  # rates at most beyond the first ones
 UNIT = ("qk_norm=true", "unit_weights=true", "residual=interpolate")
 LATENT = ("q_lora_rank=192", "kv_lora_rank=128", "qk_nope_head_dim=32", "qk_rope_head_dim=32", "v_head_dim=64")
-# HELM-D taken apart, at 43 M: the model of the table that it changes, and how
-FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
+Forms = dict[str, tuple[str, tuple[str, ...]]]  # the model of the table that each changes, and how
+# HELM-D taken apart
+FORMS: Forms = {
     # normalisation, with curvature and without
     "HELM-D, unit rows": ("HELM-D", UNIT),
     "HELM-D, qk_norm": ("HELM-D", UNIT[:1]),
     "Qwen3, normed stream": ("Qwen3", UNIT[2:]),
-    "DeepSeek-V3, qk_norm": ("DeepSeek-V3", UNIT[:1]),
+    "Qwen3, unit matrices": ("Qwen3", UNIT[1:2]),
     "Qwen3, depth-scaled": ("Qwen3", ("depth_scaled_init=true",)),
     # distances, and the centroid of values and of the stream
     "Llama, distances": ("Llama", ("score=distance",)),
@@ -69,7 +74,10 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "HELM-D, c = 0.1": ("HELM-D", ("curvature=0.1",)),
     "HELM-D, c = 4": ("HELM-D", ("curvature=4",)),
     "Sphere, centroids": ("HELM-D", ("geometry=sphere",)),
-    # the mixture: its norm, its attention and its experts, each alone, in as many parameters
+}
+# the mixture of 43 M: its norm, its attention and its experts, each alone, in as many parameters
+MIXED: Forms = {
+    "DeepSeek-V3, qk_norm": ("DeepSeek-V3", UNIT[:1]),
     "HELM-MiCE, no qk_norm": ("HELM-MiCE", ("qk_norm=false",)),
     "HELM-MiCE, unit rows": ("HELM-MiCE", UNIT[1:]),
     "DeepSeek-V3, unit rows": ("DeepSeek-V3", UNIT),
@@ -84,16 +92,25 @@ class Part:
     rates: tuple[float, ...]
     seeds: int  # judged, from 1 on; seed 0 chose the rate
     million: int  # parameters
-    ms: float  # a step on an H200, ten trainings at once
-    forms: bool = False  # FORMS in place of the comparison's entrants
+    ms: float = 0.0  # a step on an H200, ten trainings at once
+    settings: tuple[str, ...] = BOOKS
+    forms: Forms | None = None  # in place of the comparison's entrants
+    whole: str = ""  # the part whose HELM-D the forms stand beside
+
+    @property
+    def of_books(self) -> bool:
+        """Others learn from the text that comes with Python, and BLiMP is beyond them."""
+        return self.settings is BOOKS
 
 
 PARTS = {
     "43m": Part("curvatures-small", (1e-3, 2e-3), 3, 43, 16),
-    "forms": Part("curvatures-small", (1e-3, 2e-3), 3, 43, 16, forms=True),
+    "forms": Part("curvatures-small", (1e-3, 2e-3), 3, 43, 16, forms={**FORMS, **MIXED}, whole="43m"),
     "10m": Part("curvatures-10m", (2e-3, 4e-3), 3, 11, 7),
     "134m": Part("curvatures-134m", (1e-3, 2e-3), 2, 134, 42),
-    "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 1, 0),
+    "tiny": Part("curvatures-tiny", (5e-3, 1e-2), 3, 1, settings=DEMO),
+    "tiny-forms": Part("curvatures-tiny", (5e-3, 1e-2), 3, 1, settings=DEMO, forms=FORMS, whole="tiny"),
+    "smoke": Part("curvatures-tiny", (5e-3, 1e-2), 1, 1, settings=TINY),
 }
 SMOKE = ("HELM-D", "DeepSeek-V3")  # entrants
 
@@ -122,10 +139,11 @@ class Study:
     def _entrants(self, part: str) -> dict[str, tuple[str, ...]]:
         """{name: words}, with as many parameters in all."""
         args, about = self.args, PARTS[part]
-        common = [*COMMON, f"data={args.train}", f"valid={args.valid}", *(TINY if args.smoke else ())]
+        train, valid = (args.train, args.valid) if about.of_books else ("topics", "topics-held-out")
+        common = [*about.settings, *COMMON, f"data={train}", f"valid={valid}"]
         words = plan(about.comparison, common, None, 1, args.out / part).words
         if about.forms:
-            words = {name: [*words[base], *changes] for name, (base, changes) in FORMS.items()}
+            words = {name: [*words[base], *changes] for name, (base, changes) in about.forms.items()}
         chosen = SMOKE if args.smoke else words
         return {name: tuple(words[name]) for name in chosen if args.only in name}
 
@@ -163,9 +181,13 @@ class Study:
         return sorted(found, key=lambda t: (self.args.parts.index(t.part), t.seed == 0, t.seed))
 
     def wanted(self) -> dict[str, list[str]]:
-        args = self.args
-        how = [str(args.blimp or ""), args.device]
-        return {t.key: [__file__, "one", str(self.folder(t.key)), *how, *self.words(t)] for t in self.todo()}
+        return {
+            t.key: [__file__, "one", str(self.folder(t.key)), self.blimp(t), self.args.device, *self.words(t)]
+            for t in self.todo()
+        }
+
+    def blimp(self, t: Training) -> str:
+        return str(self.args.blimp) if PARTS[t.part].of_books else ""
 
     def words(self, t: Training) -> list[str]:
         return [*t.words, f"lr={t.lr:g}", f"seed={t.seed}"]
@@ -205,8 +227,9 @@ class Study:
 
     def behind(self, part: str, bits: list[float]) -> str:
         """By how much HELM-D is ahead, and the interval of that."""
-        part = next(p for p, about in PARTS.items() if about.comparison == PARTS[part].comparison)
-        best = self.judged(part, "HELM-D", "judged") if self.tried(part, "HELM-D") else []
+        whole = PARTS[part].whole or part
+        known = whole in self.entrants and self.tried(whole, "HELM-D")
+        best = self.judged(whole, "HELM-D", "judged") if known else []
         if len(best) != len(bits) or best == bits:
             return ""
         lead = BITS.lead(best, bits)
@@ -258,7 +281,8 @@ def show_plan(study: Study) -> None:
         # one rate more where none was tried yet, and the seeds
         count = sum(len(ts) + (about.seeds + 1) * any(t.seed == 0 for t in ts) for ts in left.values())
         minutes = count * 1200 * about.ms / 60_000
-        print(f"{part}: {count} trainings with those of the seeds to come, about {minutes:.0f} minutes\n")
+        told = f", about {minutes:.0f} GPU minutes" if about.of_books else ""
+        print(f"{part}: {count} trainings with those of the seeds to come{told}\n")
         total += minutes
     print(f"about {total:.0f} GPU minutes, {study.args.jobs} at once, and more where a rate lies at an edge")
 
@@ -268,7 +292,7 @@ def draw(study: Study, path: Path) -> None:
     scores: dict[str, dict[int, list[float]]] = {}
     flat: dict[str, str] = {}
     for part, about in sorted(PARTS.items(), key=lambda named: named[1].million):
-        if part in study.entrants and not about.forms:
+        if part in study.entrants and about.of_books and not about.forms:
             for entrant in comparisons()[about.comparison].entrants:
                 if bits := study.judged(part, entrant.name, "judged") if study.tried(part, entrant.name) else []:
                     scores.setdefault(entrant.name, {})[about.million] = bits
@@ -296,7 +320,7 @@ def stopped(study: Study) -> Study:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"in this order: {', '.join(PARTS)} (default: all but the last)")
+    parser.add_argument("parts", nargs="*", help=f"in this order: {', '.join(PARTS)} (default: those of books)")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="holds text/ and eval/")
     parser.add_argument("--only", default="", help="entrants whose name contains this")
     parser.add_argument("--jobs", type=int, default=10, help="trainings at once")
@@ -308,16 +332,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--picture", type=Path, help="draw what is there: bits a byte against size")
     parser.add_argument("--smoke", action="store_true", help="tiny models on a text that comes with Python")
     args = parser.parse_args()
-    args.parts = ["smoke"] if args.smoke else args.parts or [part for part in PARTS if part != "smoke"]
+    args.parts = ["smoke"] if args.smoke else args.parts or [part for part, about in PARTS.items() if about.of_books]
     if wrong := [part for part in args.parts if part not in PARTS]:
         parser.error(f"there is no part {wrong[0]}: choose from {', '.join(PARTS)}")
     args.out = (args.out / "smoke" if args.smoke else args.out).resolve()
     args.results = args.results or args.out / "results.json"
-    text, blimp = args.data / "text", args.data / "eval" / "blimp.jsonl.gz"
-    args.train, args.valid = (
-        ("topics", "topics-held-out") if args.smoke else (f"{text}/books-train.txt.gz", f"{text}/books-valid.txt.gz")
-    )
-    args.blimp = None if args.smoke else blimp.resolve()
+    args.train, args.valid = (f"{args.data}/text/books-{part}.txt.gz" for part in ("train", "valid"))
+    args.blimp = (args.data / "eval" / "blimp.jsonl.gz").resolve()
     return args
 
 

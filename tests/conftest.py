@@ -1,9 +1,15 @@
 """What tests of several rooms share: their own cache, tasks that exist in tests only, jobs without their seconds."""
 
+import signal
+
 import pytest
 
 from horosphere import catalogue
 from horosphere.errors import NotFinite
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # what a script starts in the background is born deaf to Ctrl-C, and so are its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Timer
 
@@ -310,10 +309,7 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_ends_it():
     ours, theirs = os.openpty()
     command = [SCRIPT, "embed", "tree.tsv", "--epochs", "1000000"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    heed = partial(
-        signal.signal, signal.SIGINT, signal.SIG_DFL
-    )  # what runs in the background of a script is born deaf to Ctrl-C
-    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env, preexec_fn=heed) as job:
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env) as job:
         os.close(theirs)
         deadline = Timer(60, job.kill)
         deadline.start()
