@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+LEAST_SINE = 2.0**-11  # of the float32 next to u = 2: nearer to the antipode all digits of u are noise
+
 
 def squared_arcs(x: Tensor, y: Tensor, c: float | Tensor, sign: int) -> Tensor:
     """arcosh(1 + u)²/c or arccos(1 - u)²/c, u = |1 - <x, y>|.   (N, k), (M, k) -> (N, M)
@@ -18,7 +20,7 @@ def squared_arcs(x: Tensor, y: Tensor, c: float | Tensor, sign: int) -> Tensor:
 
 
 class _SquaredArcs(torch.autograd.Function):
-    """∂arc²/∂u = 2 arc/sin(arc), sinh on the hyperboloid; 2 where points coincide."""
+    """∂arc²/∂u = 2 arc/sin(arc), sinh on the hyperboloid; 2 where points coincide, finite where they are antipodes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, sign: int) -> Tensor:
@@ -26,8 +28,10 @@ class _SquaredArcs(torch.autograd.Function):
         u.clamp_min_(0)
         if sign > 0:
             u.clamp_max_(2)
-        sine = torch.addcmul(2 * u, u, u, value=-sign).sqrt_()
+        sine = (2 - sign * u).sqrt_().mul_(u.sqrt())  # the root of their product, which u² would end at 44 radii
         arc = torch.atan2(sine, 1 - u) if sign > 0 else u.add_(sine).log1p_()
+        if sign > 0:
+            sine = torch.where(u > 1, sine.clamp_min(LEAST_SINE), sine)
         tiny = torch.finfo(arc.dtype).tiny
         slope = (arc + tiny).div_(sine.add_(tiny))
         ctx.save_for_backward(x, y, slope)

@@ -16,6 +16,7 @@ from horosphere.measure.reconstruction import reconstruction
 from horosphere.measure.sample import sample
 
 ENTRIES = 2**22  # distances at once: 32 MB in float64
+CLEAR = 100  # times what noise makes of 0: a product of coordinates knows such a distance to a ten-thousandth
 
 
 @dataclass(frozen=True)
@@ -93,4 +94,15 @@ def _ratios(
     """d_M/d_G from the sources to all they reach but themselves.   (S,) -> (pairs,) float32"""
     lengths = torch.from_numpy(paths(sources)).to(points.device)
     reached = lengths.isfinite() & (lengths > 0)
-    return manifold.pairwise_sq(points[sources], points)[reached].sqrt().float() / lengths[reached]
+    return _distances(points, manifold, torch.from_numpy(sources).to(points.device))[reached] / lengths[reached]
+
+
+def _distances(points: Tensor, manifold: Manifold, sources: Tensor) -> Tensor:
+    """From the sources to all, by one product; `dist` decides where its noise could show.   (S,) -> (S, N) float32"""
+    x = points[sources]
+    found = manifold.pairwise_sq(x, points).sqrt().float()
+    noise = manifold.pairwise_reach(x, points, x.new_zeros(len(x)))
+    row, other = ((found <= CLEAR * noise[:, None]) | found.isinf()).nonzero(as_tuple=True)
+    for i, j in zip(row.split(ENTRIES), other.split(ENTRIES), strict=True):
+        found[i, j] = manifold.dist(x[i], points[j]).float()
+    return found

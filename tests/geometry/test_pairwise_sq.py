@@ -44,3 +44,14 @@ def test_near_points_keep_their_distance():
     x = points(manifold, 1, 1.0, 0).detach()
     y = manifold.exp(x, 1e-5 * torch.ones_like(x))
     assert_close(manifold.pairwise_sq(x, y).double()[0], manifold.sqdist(x, y), rtol=1e-3, atol=0)
+
+
+def test_far_points_have_a_distance():
+    """u is e^88 at most, and a float32; its square would not be."""
+    manifold = geometry("lorentz", 6, 4.0)
+    x = manifold.exp0(torch.tensor([[14.0, 0, 0, 0, 0, 0], [-14.0, 0, 0, 0, 0, 0]], dtype=torch.float64))
+    x.requires_grad_()
+    squares = manifold.pairwise_sq(x, x)
+    assert_close(squares[0, 1].double(), torch.tensor(28.0**2, dtype=torch.float64), rtol=1e-5, atol=0)
+    (slope,) = torch.autograd.grad(squares[0, 1], x)
+    assert_close(slope, torch.autograd.grad(manifold.sqdist(x[0], x[1]), x)[0], rtol=1e-5, atol=0)

@@ -43,6 +43,8 @@ def test_nothing_is_lost_at_antipodes(c, dtype):
     for call in (
         lambda: m.dist(x, y),
         lambda: m.sqdist(x, y),
+        lambda: m.pairwise(x, y),
+        lambda: m.pairwise_sq(x, y),
         lambda: m.log(x, y),
         lambda: m.transport(m.log(x, y), x, y),
         lambda: m.midpoint(torch.stack((x, y), -2)),

@@ -61,6 +61,17 @@ def test_pairs_without_a_path_are_left_out():
     assert distortion(points, Euclidean(), two).worst == pytest.approx(1)
 
 
+@pytest.mark.parametrize("radius", [15.0, 20.0, 30.0])
+def test_points_far_out_have_their_distances(radius):
+    """Where a product of coordinates has lost them: its noise is e^(2 radius) times that of a float."""
+    m = Lorentz()
+    middle = m.exp0(torch.tensor([[radius, 0.0, 0.0]], dtype=torch.float64))
+    ahead = m.log(middle, torch.zeros_like(middle)) / radius  # towards the origin, and away from it
+    points = torch.cat([m.exp(middle, -2 * ahead), middle, m.exp(middle, 2 * ahead)])
+    d = distortion(points, m, to_graph(nx.path_graph(3)), rescale=False)
+    assert (d.average, d.worst) == pytest.approx((1, 1), rel=1e-5)
+
+
 def test_sample_of_sources_is_drawn_by_its_seed():
     graph, points = to_graph(nx.cycle_graph(50)), torch.randn(50, 2)
     first, again, other = (distortion(points, Euclidean(), graph, nodes=4, seed=seed) for seed in (0, 0, 1))
