@@ -1,6 +1,6 @@
 """Which product of geometries fits the distances of a graph best: candidates by successive halving (Gu et al. 2019).
 
-All candidates are trained briefly at two learning rates, the best four of them four times as long, and the best two of
+All candidates are trained briefly, the best three of them four times as long at two learning rates, and the best two of
 those twice as long again. Each training is a command of its own into a folder below `out`: a search that was stopped
 goes on where it was.
 """
@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from horosphere.errors import UserError
 from horosphere.files import locked, new_folder, require_new_folder, write_whole
@@ -23,9 +24,19 @@ from horosphere.train.recipe import Recipe
 
 RECIPE, TABLE = "distances", "signatures.json"
 STEPS = 4000  # of the last round, where nobody says how long
-PACES = (1.0, 3.0)  # of learning: curved factors begin more slowly than flat ones, and want the faster one
-ROUNDS = ((8, None), (2, 4), (1, 2))  # a share 1/k of the steps, for how many of the best; none: for all
+FAST = 3.0  # times the recipe's learning rate: curved factors begin more slowly than flat ones
 NAMES = {"E": "euclidean", "H": "lorentz", "S": "sphere"}
+
+
+class Round(NamedTuple):
+    """A share 1/k of the steps, for some of the best signatures."""
+
+    share: int
+    best: int | None  # how many; none: all
+    paces: tuple[float, ...]  # learning rates, in those of the recipe; none: the best that each signature has had
+
+
+ROUNDS = (Round(8, None, (FAST,)), Round(2, 3, (FAST, 1.0)), Round(1, 2, ()))
 
 
 def signatures(dim: int) -> list[str]:
@@ -99,18 +110,19 @@ def search(
     """
     require_new_folder(out, overwrite, RUN)
     recipe = _require(settings)
-    said = {setting.partition("=")[0].strip() for setting in settings}
+    said = {_name(setting) for setting in settings}
     steps = _steps(recipe) if said & {"steps", "epochs"} else STEPS
-    rates = [recipe.engine.lr * pace for pace in PACES] if "lr" not in said else [recipe.engine.lr]
     place = out.with_name(f"{out.name}-search")
-    left = [(name, lr) for name in signatures(recipe.task.configuration().dim) for lr in rates]
+    rate = dict.fromkeys(signatures(recipe.task.configuration().dim), recipe.engine.lr)  # the best of each so far
     found: dict[str, Candidate] = {}
     with locked(place):
         if overwrite:
             _forget(place)
-        for number, (share, count) in enumerate(ROUNDS, 1):
+        for number, (share, count, paces) in enumerate(ROUNDS, 1):
             trainer = Trainer(executor, device, max(1, steps // share), overwrite=False, quiet=quiet)
-            jobs = {of: _job(settings, *of, place, trainer) for of in left[:count]}
+            rates = [recipe.engine.lr * pace for pace in ((1.0,) if "lr" in said else paces)]
+            left = [(name, lr) for name in [*rate][:count] for lr in rates or [rate[name]]]
+            jobs = {of: _job(settings, *of, place, trainer) for of in left}
             failed = trainer(f"round {number} of {len(ROUNDS)}", list(jobs.values()))
             judged = [_judged(*of, number, job) for of, job in jobs.items() if job.folder not in failed]
             if not judged:
@@ -118,7 +130,7 @@ def search(
             judged.sort(key=lambda one: one.distortion)
             best = {one.signature: one for one in reversed(judged)}  # of each, the better of its rates
             found |= best
-            left = [(one.signature, one.lr) for one in judged if best[one.signature] is one]
+            rate = {one.signature: one.lr for one in judged if best[one.signature] is one}
     result = Search(sorted(found.values(), key=lambda one: (-one.round, one.distortion)))
     with new_folder(out, overwrite, RUN) as aside:
         shutil.copytree(result.best.folder, aside, dirs_exist_ok=True)
@@ -126,9 +138,13 @@ def search(
     return result
 
 
+def _name(setting: str) -> str:
+    return setting.partition("=")[0].strip()
+
+
 def _require(settings: Sequence[str]) -> Recipe:
     """The recipe of all candidates."""
-    if taken := [setting for setting in settings if setting.partition("=")[0].strip() == "geometry"]:
+    if taken := [setting for setting in settings if _name(setting) == "geometry"]:
         raise UserError(f"{taken[0]} and --signature: both choose the geometry; leave one of them out")
     return Recipe.read(RECIPE, settings)
 
@@ -142,7 +158,7 @@ def _steps(recipe: Recipe) -> int:
 
 def _job(settings: Sequence[str], name: str, lr: float, place: Path, trainer: Trainer) -> Job:
     folder = place / f"{name.replace(':', '').replace('+', '-')}-{lr:g}-{trainer.steps}"
-    kept = [setting for setting in settings if setting.partition("=")[0].strip() not in ("steps", "epochs", "lr")]
+    kept = [setting for setting in settings if _name(setting) not in ("steps", "epochs", "lr")]
     own = [f"geometry={name}", f"lr={lr:g}", f"steps={trainer.steps}"]
     return trainer.job(["train", RECIPE, *kept, *own], folder)
 

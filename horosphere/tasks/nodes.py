@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -28,14 +28,14 @@ from horosphere.geometry import GEOMETRIES, Manifold
 from horosphere.geometry.manifold import Curved
 from horosphere.measure import Delta, delta, depth_correlation, distortion, radius, reconstruction
 from horosphere.measure.sample import sample
-from horosphere.models.distances import DistanceEmbedding, PathLengths
+from horosphere.models.distances import EXPONENT, DistanceEmbedding, PathLengths
 from horosphere.models.exact_tree import require_hyperbolic, starting_tree
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig, Relations, read_points, write_points
 from horosphere.models.out_of_sample import PACE, place_new
 from horosphere.optim import param_groups
 from horosphere.progress import progress
 from horosphere.runs import About, Run, made_with, write_ready
-from horosphere.settings import Count, Decay, Size, convert
+from horosphere.settings import Count, Decay, Range, Size, convert
 from horosphere.train.config import EngineConfig
 from horosphere.train.task import CompareOptions, Task
 from horosphere.train.vectors import Vectors
@@ -100,6 +100,8 @@ class Nodes(Task[NodeData]):
     on: Literal["closure", "edges"] = "closure"  # relate a node to all its ancestors, or to its parents only
     holdout: Decay = 0.0  # share of the relations that no step sees, to be predicted: AUC and Hits@10
     negatives: Size = 256  # random nodes that a step pushes away; with distortion, those it measures to
+    # p of what is fitted, the mean of |d/d_G - 1|^p: 1 is the average, more spares the worst; none: 1.25
+    exponent: Annotated[float, Range(least=1, most=8)] | None = None
     place: Literal["random", "tree"] = "random"  # where points begin; tree: by Sarkar's construction
     rank_nodes: Count | None = None  # how many nodes are ranked in an evaluation; none: all
 
@@ -108,6 +110,8 @@ class Nodes(Task[NodeData]):
             raise UserError("precision=bf16: points are float64, which siblings far out need; leave it out")
         if self.objective == "distortion":
             self._check_distortion()
+        elif self.exponent is not None:
+            raise UserError(f"exponent={self.exponent:g} is of objective=distortion: leave it out")
         if self.place == "tree":
             require_hyperbolic(self.configuration().manifold())
             if self.start is not None:
@@ -192,7 +196,7 @@ class Nodes(Task[NodeData]):
         """unit: the mean path length, where distances are fitted."""
         if unit is None:
             return NodeEmbedding(nodes, self.configuration())
-        return DistanceEmbedding(nodes, self.configuration(), unit)
+        return DistanceEmbedding(nodes, self.configuration(), unit, self.exponent or EXPONENT)
 
     def _begin_with(self, model: NodeEmbedding, labels: list[str], given: Embedded) -> None:
         if given.labels != labels or given.config != self.configuration():

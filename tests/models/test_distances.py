@@ -11,11 +11,12 @@ from horosphere.models.node_embedding import NodeEmbeddingConfig
 from tests.data.graphs import binary_tree, ring
 
 
+@pytest.mark.parametrize("exponent", [1.0, 1.25, 2.0])
 @pytest.mark.parametrize("geometry", ["euclidean", "lorentz", "sphere", "lorentz:2+sphere:1+euclidean:2"])
-def test_the_loss_is_the_mean_of_its_definition_over_pairs(geometry):
+def test_the_loss_is_the_mean_of_its_definition_over_pairs(geometry, exponent):
     graph = binary_tree(3)
     paths = PathLengths(graph)
-    model = DistanceEmbedding(len(graph), NodeEmbeddingConfig(geometry, dim=5), paths.mean)
+    model = DistanceEmbedding(len(graph), NodeEmbeddingConfig(geometry, dim=5), paths.mean, exponent)
     every, far = np.arange(len(graph)), torch.randn(len(graph), 5, dtype=torch.float64)
     model.table.weight.data.copy_(model.manifold.lift(far * paths.mean / 3))
     ends = torch.from_numpy(every)
@@ -25,19 +26,20 @@ def test_the_loss_is_the_mean_of_its_definition_over_pairs(geometry):
         for v in range(len(graph)):
             if u != v:
                 ratio = model.manifold.dist(points[u], points[v]).detach() / float(paths.rows(np.array([u]))[0, v])
-                terms.append(abs(float(ratio) ** 2 - 1))
+                terms.append(abs(float(ratio) - 1) ** exponent)
     assert float(got) == pytest.approx(np.mean(terms), rel=2e-6)
 
 
 def test_pairs_without_a_path_count_for_nothing():
     squares, lengths = torch.rand(2, 3), torch.tensor([[0.0, 2.0, torch.inf], [torch.inf] * 3])
-    losses = misfit(squares, lengths)
-    assert float(losses[0]) == pytest.approx(1 - float(squares[0, 1]) / 4)
+    losses = misfit(squares, lengths, 1.0)
+    assert float(losses[0]) == pytest.approx(1 - float(squares[0, 1]) ** 0.5 / 2)
     assert float(losses[1]) == 0
 
 
-def test_points_at_one_place_have_a_finite_gradient():
-    model = DistanceEmbedding(3, NodeEmbeddingConfig("lorentz", dim=2), 1.0)
+@pytest.mark.parametrize("exponent", [1.0, 1.25])
+def test_points_at_one_place_have_a_finite_gradient(exponent):
+    model = DistanceEmbedding(3, NodeEmbeddingConfig("lorentz", dim=2), 1.0, exponent)
     torch.nn.init.zeros_(model.table.weight)
     model(torch.arange(3), torch.arange(3), torch.ones(3, 3)).sum().backward()
     assert model.table.weight.grad.isfinite().all()

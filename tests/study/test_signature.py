@@ -10,7 +10,7 @@ from horosphere.geometry import Sphere, geometry
 from horosphere.runs import Run
 from horosphere.study import signature
 from horosphere.study.executors import Here
-from horosphere.study.signature import search, signatures
+from horosphere.study.signature import FAST, Round, search, signatures
 from horosphere.train.recipe import Recipe
 from tests.tasks.test_distances import PATH, sampled
 
@@ -41,7 +41,7 @@ def test_signatures_of_ten_dimensions_are_those_of_the_paper():
 @pytest.fixture
 def quick(tmp_path, monkeypatch):
     """quick(text, *settings, out=…): a search whose jobs run in this process, in two rounds."""
-    monkeypatch.setattr(signature, "ROUNDS", ((4, None), (1, 2)))
+    monkeypatch.setattr(signature, "ROUNDS", (Round(4, None, (FAST, 1.0)), Round(1, 2, ())))
     begun = []
 
     def here(jobs, executor, update):

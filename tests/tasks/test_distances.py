@@ -82,6 +82,14 @@ def test_every_factor_of_a_product_has_a_curvature_of_its_own(fit):
     assert scores["distortion"] < 0.1
 
 
+def test_a_larger_exponent_spares_the_worst_pairs(fit):
+    """Leaves of one parent, which have no room to be apart."""
+    star = "".join(f"0 {leaf}\n" for leaf in range(1, 30))
+    worst = [fit(star, "geometry=euclidean", "dim=2", f"exponent={p}", "steps=500")[0]["worst"] for p in (1, 1.5, 2)]
+    assert worst == sorted(worst, reverse=True)
+    assert worst[0] > 3 * worst[2]
+
+
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +153,8 @@ def test_how_a_batch_is_cut_changes_nothing(tmp_path):
         (["holdout=0.1"], "holdout=0.1 is of objective=ranking"),
         (["place=tree"], "place=tree is of objective=ranking"),
         (["objective=both"], "objective"),
+        (["objective=ranking", "exponent=2"], "exponent=2 is of objective=distortion: leave it out"),
+        (["exponent=0.5"], "exponent"),
     ],
 )
 def test_what_does_not_go_together_is_told(words, said):
