@@ -26,7 +26,7 @@ from helm import SHAPES, SMOKE, Step, turns
 from horosphere.train.graphed import WARM_UPS
 
 FLAT, SPHERE = {"geometry": "euclidean"}, {"geometry": "sphere"}
-NORMED = {"qk_norm": True}
+NORMED, BARE = {"qk_norm": True}, {"qk_norm": False}
 UNIT = {**NORMED, "unit_weights": True, "residual": "interpolate"}
 # kind: shape, toy shape, forms, of which the first is the plain one
 KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
@@ -49,9 +49,9 @@ KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
         "HELM-MiCE 12 x 768",
         "HELM-MiCE toy",
         {
-            "DeepSeek-V3": FLAT,
+            "DeepSeek-V3": {**FLAT, **BARE},
             "HELM-MiCE": NORMED,
-            "HELM-MiCE, no qk_norm": {},
+            "HELM-MiCE, no qk_norm": BARE,
             "MiCE-Const": {**NORMED, "expert_curvature": "constant"},
             "DeepSeek-V3, qk_norm": {**FLAT, **NORMED},
         },

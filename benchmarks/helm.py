@@ -25,7 +25,13 @@ from horosphere.train.graphed import WARM_UPS, Graphed
 
 GEOMETRIES = ("lorentz", "euclidean")
 K = TypeVar("K")
-MIXTURE = {"attention": "latent", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+MIXTURE = {
+    "attention": "latent",
+    "qk_norm": True,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+}
 
 
 def shape(layers: int, dim: int, inner: int, **more: Any) -> dict[str, Any]:
@@ -78,6 +84,11 @@ SMOKE = {
     "HELM-D toy": (TOY, 2, 64, None),
     "HELM-MiCE toy": ({**TOY, **latent(kv=32, q=48, nope=16, rope=16, v=32, experts=64)}, 2, 64, None),
 }
+
+
+def twin(config: dict[str, Any], geometry: str) -> dict[str, Any]:
+    """The norm of queries and keys is HELM-MiCE's; DeepSeek-V3 has none."""
+    return {**config, "geometry": geometry, "qk_norm": config.get("qk_norm", False) and geometry != "euclidean"}
 
 
 class Step:
@@ -140,7 +151,7 @@ def training(
     steps: dict[str, Step] = {}
     memory: dict[str, float] = {}
     for geometry in GEOMETRIES:
-        step = steps[geometry] = Step({**config, "geometry": geometry}, rows, length, device)
+        step = steps[geometry] = Step(twin(config, geometry), rows, length, device)
         step.compiled()
         step.compiled()
         for p in step.model.parameters():
@@ -197,8 +208,10 @@ def decoding(
     models, cache = {}, {}
     for geometry in GEOMETRIES:
         torch.manual_seed(0)
-        changes = {"geometry": geometry, "max_position_embeddings": prompt + new, "eos_token_id": None}
-        models[geometry] = HelmForCausalLM(HelmConfig(**{**config, **changes})).to(device, torch.bfloat16).eval()
+        changes = {"max_position_embeddings": prompt + new, "eos_token_id": None}
+        models[geometry] = (
+            HelmForCausalLM(HelmConfig(**{**twin(config, geometry), **changes})).to(device, torch.bfloat16).eval()
+        )
     ids = torch.randint(config["vocab_size"], (rows, prompt), device=device)
     for geometry, model in models.items():
         layer = model(ids, use_cache=True).past_key_values.layers[0]

@@ -30,7 +30,8 @@ def add(commands: Any) -> None:
     sizes = compare.add_mutually_exclusive_group()
     sizes.add_argument("--dims", metavar="A,B,…", type=_sizes, help="a study of a graph in each number of dimensions")
     sizes.add_argument("--widths", metavar="A,B,…", type=_sizes, help="a study of each width of a network")
-    common.study_options(compare, 3, "folder of the runs and of report.html (default runs/compare-WHAT)")
+    folder = "folder of the runs and of report.html (default runs/compare-WHAT, with -tuned, -dims or -widths)"
+    common.study_options(compare, 3, folder)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -52,10 +53,11 @@ def run(args: argparse.Namespace) -> None:
     from horosphere.study.planning import plan
 
     require("plots")
-    args.out = str(args.out or Path("runs") / f"compare-{common.stem(args.what)}")
+    sizes = _asked_sizes(args, called := catalogue.resolve(task.build).sizes)
+    kind = "-tuned" * bool(args.tune) + f"-{called}" * bool(sizes)  # studies of one thing beside one another
+    args.out = str(args.out or Path("runs") / f"compare-{common.stem(args.what)}{kind}")
     chosen = build(catalogue.resolve(task.options), mine, "compare")
-    called, out = catalogue.resolve(task.build).sizes, Path(args.out)
-    sizes = _asked_sizes(args, called)
+    out = Path(args.out)
 
     def planned(at: Path, size: int | None = None) -> Any:
         what = name if given else args.what
@@ -97,7 +99,7 @@ def _save(args: argparse.Namespace, report: Any) -> None:
 
 def _sizes(text: str) -> list[int]:
     try:
-        return sorted({convert(part, Size, "") for part in text.split(",")})
+        return sorted({convert(part, Size, "size") for part in text.split(",")})
     except UserError as error:
         raise argparse.ArgumentTypeError(f"{error}, as in 2,5,10") from None
 

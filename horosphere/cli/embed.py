@@ -23,7 +23,8 @@ def add(commands: Any) -> None:
     recipe = read_recipe(RECIPE)
     known = {name: s for name, s in catalogue.known_settings(recipe).items() if name not in ("model", "data")}
     embed.formatter_class = argparse.RawDescriptionHelpFormatter
-    embed.epilog = "\n".join([*help_lines(known, recipe), "", f"example: {example}"])
+    others = f"These values are of relations. Of objective=distortion, `horosphere list {DISTANCES}` shows them."
+    embed.epilog = "\n".join([*help_lines(known, recipe), "", others, f"example: {example}"])
     embed.set_defaults(kept=KEPT)
     embed.add_argument("data", help=FORMATS)
     text = "auto: search products of geometries for the least distortion (with --objective distortion)"
@@ -92,6 +93,7 @@ def run_search(args: argparse.Namespace, recipe: str, settings: list[str]) -> No
         raise UserError("--signature searches for the least distortion: add --objective distortion")
     dim = Recipe.read(recipe, settings).task.configuration().dim
     folder = Path(args.out or Path("runs") / f"{common.stem(args.data)}-auto-{dim}")
+    args.out, args.kept = str(folder), searched(folder)
     device = common.choose_device(args.device)
     found = search(settings, folder, Here(common.JOBS), device, args.overwrite, args.quiet)
     print(*found.lines(), "", sep="\n")
@@ -103,6 +105,12 @@ def run_search(args: argparse.Namespace, recipe: str, settings: list[str]) -> No
         ["written", f"{folder}/"],
     ]
     common.table([], [*rows, ["next", task.then.format(run=folder)]])
+
+
+def searched(folder: Path) -> tuple[str, str]:
+    """What Ctrl-C leaves of a search."""
+    place = folder.with_name(f"{folder.name}-search")
+    return str(place.absolute()), f"what is done is in {place}, and the same command goes on"
 
 
 def draw(folder: Path) -> list[list[str]]:

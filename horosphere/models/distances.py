@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 
 from horosphere.data.graph import Graph
+from horosphere.errors import UserError
 from horosphere.models.node_embedding import NodeEmbedding, NodeEmbeddingConfig
 
 TABLE = 2**27  # path lengths kept at most, half a gigabyte: of 11,585 nodes
 EXPONENT = 1.25  # p, unless a run says otherwise: docs/results/embedding.md
 SAMPLE = 1000  # nodes whose paths a graph without a table is measured by
 START = 0.1  # how far points begin from the origin, in mean path lengths
+LEAST, MOST = 1e-15, 1e15  # of an edge: squares of paths are float32
 TINY = 1e-6  # ratio of a pair at one place: a root of 0 has no gradient
 
 
@@ -83,6 +85,11 @@ class PathLengths:
     def __init__(self, graph: Graph):
         self.graph = graph
         every = np.arange(len(graph))
+        if graph.lengths is not None and not LEAST <= min(graph.lengths) <= max(graph.lengths) <= MOST:
+            extent = f"from {min(graph.lengths):g} to {max(graph.lengths):g}"
+            raise UserError(
+                f"lengths of edges go {extent}, and float32 has room from {LEAST:g} to {MOST:g}: scale them"
+            )
         self.table = graph.distances(every) if len(graph) ** 2 <= TABLE else None
 
     @cached_property

@@ -44,7 +44,7 @@ LARGE = {  # its larger size
     "num_attention_heads": 14,
     "intermediate_size": 3584,
 }
-# qk_norm is not the paper's: without it latent attention costs 0.03 bits a byte (docs/results/helm.md)
+# qk_norm is not the paper's: no other norm holds the one rotated key (docs/results/helm.md)
 MIXTURE = {
     "attention": "latent",
     "qk_norm": True,

@@ -39,7 +39,7 @@ class Study:
         """What tells it from other studies. With more seeds it is the same."""
         asked: dict[str, Any] = {entrant: [said[0], *sorted(said[1:])] for entrant, said in self.words.items()}
         tried = {name: list(values) for name, values in self.grid.values.items()}
-        return {**asked, "tune": tried} if tried else asked
+        return {**asked, "tune": tried}
 
     def with_words(self, more: Mapping[str, Sequence[str]]) -> Study:
         """With more settings of each entrant."""

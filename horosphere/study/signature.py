@@ -47,7 +47,9 @@ def signatures(dim: int) -> list[str]:
     """
     planes = max(1, dim // 2)
     kinds = ["E", "H", "S", "HH", "SS", "HS", "HE", "ES", "HES", "H" * planes, "S" * planes, "HHESS"]
-    return list(dict.fromkeys(_spread(each, dim) for each in kinds if len(each) <= dim))
+    names = dict.fromkeys(_spread(each, dim) for each in kinds if len(each) <= dim)
+    line = NAMES["H"] if dim == 1 else f"{NAMES['H']}:1"  # a hyperbolic line is a flat one
+    return [name for name in names if line not in name.split("+")]
 
 
 def _spread(kinds: str, dim: int) -> str:

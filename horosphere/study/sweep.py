@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from horosphere.evaluate.metric import Metric
 from horosphere.files import write_whole
 from horosphere.study.compare import compare
 from horosphere.study.executors import Executor
 from horosphere.study.planning import Study
-from horosphere.study.table import PAIRED, Results, without_nan
+from horosphere.study.table import PAIRED, RESULTS, Results, require_same_study, without_nan
 from horosphere.tables import table_lines
 
 SWEEP = "sizes.json"
@@ -95,7 +94,11 @@ class Sweep:
         write_whole(folder / SWEEP, (json.dumps(without_nan(about), indent=2) + "\n").encode())
 
 
-def sweep(studies: Mapping[int, Study], executor: Executor, device: str, *how: Any) -> Sweep:
+def sweep(
+    studies: Mapping[int, Study], executor: Executor, device: str, overwrite: bool = False, quiet: bool = False
+) -> Sweep:
     """Each study in turn. What was stopped goes on where it was."""
-    results = {size: compare(study, executor, device, *how) for size, study in sorted(studies.items())}
+    for study in studies.values():
+        require_same_study(study.out / RESULTS, study.asked, overwrite)
+    results = {size: compare(study, executor, device, overwrite, quiet) for size, study in sorted(studies.items())}
     return Sweep(next(iter(studies.values())).task.sizes, results)

@@ -77,7 +77,25 @@ def test_each_entrant_may_tune_its_own_rate(run, in_this_process):
     code, out, err = run(*words, "--quiet")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split()[:3] == ["geometry", "lr", "parameters"]
-    assert "What was tuned" in Path("runs/compare-tree/report.html").read_text(encoding="utf-8")
+    assert "What was tuned" in Path("runs/compare-tree-tuned/report.html").read_text(encoding="utf-8")
+
+
+def test_a_tuned_study_takes_no_other_ones_place_and_says_so_before_it_trains(run, in_this_process):
+    words = ("compare", "tree.tsv", *SHORT, "--seeds", 1, "--geometries", "lorentz,euclidean", "--quiet")
+    assert run(*words, "--out", "one")[0] == 0
+    in_this_process.clear()
+    code, out, err = run(*words, "--out", "one", "--tune", "lr=0.1,0.3")
+    assert (code, out, in_this_process) == (2, "", [])
+    assert "one/study.json is of another study" in err
+
+
+def test_sizes_that_cannot_be_studied_are_told_before_the_first_is(run, in_this_process):
+    words = ("compare", "tree.tsv", "--seeds", 1, "--geometries", "lorentz,euclidean", "--quiet", "--out", "sizes")
+    assert run(*words, "--epochs", 2, "--dims", "3")[0] == 0
+    in_this_process.clear()
+    code, out, err = run(*words, "--epochs", 3, "--dims", "2,3")
+    assert (code, out, in_this_process) == (2, "", [])
+    assert "sizes/dim-3/study.json is of another study" in err
 
 
 def test_dimensions_side_by_side(run, in_this_process):
@@ -85,8 +103,8 @@ def test_dimensions_side_by_side(run, in_this_process):
     code, out, err = run(*words, "--quiet")
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split() == ["geometry", "dim", "2", "dim", "4"]
-    assert Path("runs/compare-tree/sizes.json").is_file()
-    assert Path("runs/compare-tree/dim-4/lorentz-1/points.safetensors").is_file()
+    assert Path("runs/compare-tree-dims/sizes.json").is_file()
+    assert Path("runs/compare-tree-dims/dim-4/lorentz-1/points.safetensors").is_file()
 
 
 def test_sizes_are_called_by_their_name(refused):

@@ -170,6 +170,18 @@ def test_a_stopped_embedding_goes_on(run, monkeypatch):
     assert Path("new/points.safetensors").read_bytes() == Path("whole/points.safetensors").read_bytes()
 
 
+def test_a_stopped_search_says_what_is_kept(run, monkeypatch):
+    def stopped(*_, **__):
+        Path("found-search/euclidean-0.21-1").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("horosphere.study.signature.search", stopped)
+    words = ("--graph", "--objective", "distortion", "--signature", "auto", "--out", "found")
+    code, out, err = run("embed", "tree.tsv", *words)
+    assert (code, out) == (130, "")
+    assert err == "horosphere: stopped; what is done is in found-search, and the same command goes on\n"
+
+
 def test_a_failure_while_drawing_keeps_the_points(run, monkeypatch):
     def fail(*_, path, **__):
         raise OSError(28, "No space left on device", str(path))

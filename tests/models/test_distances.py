@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from horosphere.data import Graph
+from horosphere.errors import UserError
 from horosphere.models import distances
 from horosphere.models.distances import DistanceEmbedding, PathLengths, misfit
 from horosphere.models.node_embedding import NodeEmbeddingConfig
@@ -54,6 +55,13 @@ def test_paths_are_the_same_without_a_table(monkeypatch):
     for paths in (whole, apart):
         assert paths.block(sources, targets).tolist() == graph.distances(sources)[:, targets].tolist()
     assert apart.mean == pytest.approx(whole.mean)
+
+
+@pytest.mark.parametrize("length", [1e-300, 1e300])
+def test_lengths_beyond_float32_are_refused(length):
+    graph = Graph(["a", "b", "c"], [(0, 1), (1, 2)], directed=False, lengths=[1.0, length])
+    with pytest.raises(UserError, match=r"lengths of edges go from .* scale them"):
+        PathLengths(graph)
 
 
 def test_pairs_without_a_path_are_counted():

@@ -15,11 +15,12 @@ from horosphere.train.recipe import Recipe
 from tests.tasks.test_distances import PATH, sampled
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 5, 10, 11])
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 10, 11, 20])
 def test_signatures_are_products_of_the_dimension_each_once(dim):
     names = signatures(dim)
     assert len(names) == len(set(names))
-    assert {"euclidean", "lorentz", "sphere"} <= set(names)
+    assert {"euclidean", "sphere", *["lorentz"] * (dim > 1)} <= set(names)
+    assert not any("lorentz:1" in name.split("+") for name in names)  # a line, flat as any
     for name in names:
         assert getattr(geometry(name, dim), "dim", dim) == dim
 
