@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> None:
     mine = {key: value for key, _, value in (setting.partition("=") for setting in said) if key in options}
     if given:
         common.refuse_data(args.what, said)
+    if args.dims and (twice := [setting for setting in said if setting.startswith("dim=")]):
+        raise UserError(f"--dims and {twice[0]}: both say how many dimensions; leave one of them out")
     settings = [*given, *(setting for setting in said if setting.partition("=")[0] not in options)]
 
     from horosphere.extras import require

@@ -110,6 +110,7 @@ def test_dimensions_side_by_side(run, in_this_process):
 def test_sizes_are_called_by_their_name(refused):
     assert "sizes of these models are called dims; write --dims" in refused("compare", "tree.tsv", "--widths", "2,4")
     assert "as in 2,5,10" in refused("compare", "tree.tsv", "--dims", "two")
+    assert "--dims and dim=5: both say" in refused("compare", "tree.tsv", "--dims", "2,3", "--dim", 5)
 
 
 def test_distances_are_compared_in_products(run, in_this_process):
