@@ -21,17 +21,11 @@ from typing import Any, TypeVar
 import torch
 
 from horosphere.models.helm import HelmConfig, HelmForCausalLM
+from horosphere.models.helm_sizes import MIXTURE
 from horosphere.train.graphed import WARM_UPS, Graphed
 
 GEOMETRIES = ("lorentz", "euclidean")
 K = TypeVar("K")
-MIXTURE = {
-    "attention": "latent",
-    "qk_norm": True,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 1,
-}
 
 
 def shape(layers: int, dim: int, inner: int, **more: Any) -> dict[str, Any]:
